@@ -1,0 +1,56 @@
+# Two commands: `make run` (environment, then the default study) and `make test`. `make help` lists the rest.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+UV_VERSION := 0.13.9
+CORES ?= all
+STUDY ?= default
+export PYTHONPATH := src$(if $(PYTHONPATH),:$(PYTHONPATH))
+
+.PHONY: help run smoke test lint lock clean env sql
+
+help:
+	@echo "make run      environment, then the default study (STUDY=smoke, CORES=2 to change)"
+	@echo "make test     environment, then the tests"
+	@echo "make lint     types, style, import rules, workflow lint"
+	@echo "make sql Q=\"select ...\"   ask the warehouse"
+	@echo "make lock     resolve requirements.lock anew"
+	@echo "make clean    remove results"
+
+env: $(VENV)/.ready
+
+$(VENV)/.ready: requirements.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, this is " + sys.version)'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing the locked packages into $(VENV)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION) && \
+	 $(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock || \
+	 $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@touch $@
+
+run: env
+	$(BIN)/snakemake --cores $(CORES) --config study=$(STUDY)
+
+smoke: env
+	$(BIN)/snakemake --cores $(CORES) --config study=smoke
+
+test: env
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: env
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/snakefmt --check Snakefile workflow
+	$(BIN)/snakemake --lint --config study=smoke
+
+sql: env
+	@$(BIN)/python workflow/scripts/sql.py "$(Q)"
+
+lock:
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+	  --extra dev pyproject.toml --output-file requirements.lock
+
+clean:
+	rm -rf results/* .snakemake

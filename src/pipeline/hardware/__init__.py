@@ -1,0 +1,1 @@
+"""Hardware: specs, what is measured, and constants fitted to it."""

@@ -1,0 +1,1 @@
+"""Placement: the tier stack, write policy, load or recompute."""

@@ -1,0 +1,1 @@
+"""The serving cluster in SimPy: link, engine, cluster, recorder."""

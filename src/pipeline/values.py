@@ -1,0 +1,163 @@
+"""Plain values of a scenario: model shape, engine limits, tier sizes, cluster, SLO, prices, load."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from pipeline.spec import Count, NonNegative, OpenRatio, Positive, Sourced, Spec
+
+TIERS = ("hbm", "dram", "ssd", "remote")
+DTYPE_BYTES = {"bfloat16": 2.0, "float16": 2.0, "fp8": 1.0, "int4": 0.5}
+Dtype = Literal["bfloat16", "float16", "fp8", "int4"]
+Role = Literal["prefill", "decode", "mixed"]
+
+
+class Model(Spec):
+    """Shape of a dense decoder-only transformer, with the source of the numbers."""
+
+    name: str
+    hidden: Count
+    layers: Count
+    heads: Count
+    kv_heads: Count
+    head_dim: Count
+    ffn: Count
+    vocabulary: Count
+    max_context_tokens: Count
+    tied_embeddings: bool
+    dtype: Dtype
+    kv_dtype: Dtype
+    source: str
+    as_of: str
+
+    @property
+    def parameters_count(self) -> int:
+        """Weights of the whole model (norms left out: under 0.01 %)."""
+        attention = self.hidden * self.head_dim * (2 * self.heads + 2 * self.kv_heads)
+        embeddings = self.vocabulary * self.hidden * (1 if self.tied_embeddings else 2)
+        return self.layers * (attention + 3 * self.hidden * self.ffn) + embeddings
+
+    @property
+    def weight_bytes(self) -> float:
+        """Bytes of all weights, over all ranks."""
+        return self.parameters_count * DTYPE_BYTES[self.dtype]
+
+    @property
+    def kv_bytes_per_token(self) -> float:
+        """KV bytes of one token, over all layers and all ranks (K and V)."""
+        return 2 * self.layers * self.kv_heads * self.head_dim * DTYPE_BYTES[self.kv_dtype]
+
+    def check_tensor_parallel(self, tensor_parallel: int) -> None:
+        """Raise ValueError, naming the valid sizes, unless the heads divide evenly over the ranks."""
+        valid = [n for n in range(1, self.heads + 1) if self.heads % n == 0 and self.kv_heads % n == 0]
+        if tensor_parallel not in valid:
+            raise ValueError(
+                f"engine.tensor_parallel: given {tensor_parallel}, but {self.name} has {self.heads} heads and "
+                f"{self.kv_heads} KV heads; allowed: {', '.join(map(str, valid))}"
+            )
+
+
+class Engine(Spec):
+    """Limits of one serving engine (an instance), as its operator sets them."""
+
+    tensor_parallel: Count
+    max_running: Count
+    max_batched_tokens: Count
+    max_context_tokens: Count | None = None
+    memory_utilisation: OpenRatio
+    activation_bytes: NonNegative = Field(description="HBM kept for activations and buffers, per rank")
+    kv_budget_tokens: Count | None = Field(None, description="KV capacity; null: what HBM leaves after weights")
+    prefix_cache: bool
+
+    def kv_capacity_bytes(self, model: Model, hbm_bytes: float) -> float:
+        """KV bytes one instance holds in HBM, over its ranks: utilisation x HBM - weights - activations.
+
+        Raises ValueError when the weights do not fit.
+        """
+        if self.kv_budget_tokens is not None:
+            return self.kv_budget_tokens * model.kv_bytes_per_token
+        free = (self.memory_utilisation * hbm_bytes - self.activation_bytes) * self.tensor_parallel
+        left = free - model.weight_bytes
+        if left <= 0:
+            ranks = math.ceil(model.weight_bytes / max(free / self.tensor_parallel, 1.0))
+            raise ValueError(
+                f"engine.tensor_parallel: given {self.tensor_parallel}, but the weights of {model.name} take "
+                f"{model.weight_bytes:.3g} bytes and {self.tensor_parallel} rank(s) leave {free:.3g}; "
+                f"at least {ranks} rank(s) are needed"
+            )
+        return left
+
+
+class Tiers(Spec):
+    """KV capacity of one instance below HBM, in bytes per instance (all ranks together)."""
+
+    name: str
+    hbm_kv_bytes: NonNegative | None = Field(None, description="null: what the engine leaves for KV")
+    dram_bytes: NonNegative
+    ssd_bytes: NonNegative
+
+
+class Pool(Spec):
+    """Instances with the same role in a cluster."""
+
+    role: Role
+    count: Count
+
+
+class Cluster(Spec):
+    """The pools of a cluster: either mixed instances only, or prefill and decode instances."""
+
+    name: str
+    pools: tuple[Pool, ...]
+
+    @model_validator(mode="after")
+    def _roles_fit(self) -> Cluster:
+        roles = {pool.role for pool in self.pools}
+        if not (roles == {"mixed"} or roles == {"prefill", "decode"}):
+            raise ValueError(
+                f"cluster.pools: given roles {sorted(roles)}, expected mixed alone, or prefill and decode"
+            )
+        return self
+
+    def count(self, role: Role) -> int:
+        """Instances with `role`."""
+        return sum(pool.count for pool in self.pools if pool.role == role)
+
+    @property
+    def instance_count(self) -> int:
+        """All instances."""
+        return sum(pool.count for pool in self.pools)
+
+
+class Slo(Spec):
+    """Service-level objective of a request: both must hold (TPOT is not judged for one-token outputs)."""
+
+    name: str
+    ttft_ms: Positive
+    tpot_ms: Positive
+
+
+class Price(Spec):
+    """Prices applied in SQL at the end; changing one re-runs no simulation."""
+
+    name: str
+    gpu_usd_per_hour: dict[str, Sourced]
+    hbm_usd_per_gb: Sourced
+    dram_usd_per_gb: Sourced
+    ssd_usd_per_gb: Sourced
+
+
+class Load(Spec):
+    """How hard the cluster is driven: a share of its own simulated capacity, or a rate."""
+
+    share_of_capacity_ratio: Positive | None = None
+    rate_per_s: Positive | None = None
+
+    @model_validator(mode="after")
+    def _one_of(self) -> Load:
+        if (self.share_of_capacity_ratio is None) == (self.rate_per_s is None):
+            raise ValueError("load: give exactly one of share_of_capacity_ratio and rate_per_s")
+        return self

@@ -1,0 +1,1 @@
+"""The warehouse: parquet in, DuckDB, claims, summary and report out."""
