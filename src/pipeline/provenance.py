@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -32,6 +33,11 @@ def code_digest(entry: Path, config: Any = None, src: Path = SRC) -> str:
 def kernel_digest(src: Path = SRC) -> str:
     """Hash every module that compiles with numba: the key of its cache, which does not see edited callees."""
     return _hash({file for file in src.rglob("*.py") if "numba" in file.read_text()}, src)
+
+
+def set_numba_cache(results: Path) -> None:
+    """Keep compiled kernels under the digest of all kernels; call before numba is imported."""
+    os.environ["NUMBA_CACHE_DIR"] = str((results / ".numba" / kernel_digest()).resolve())
 
 
 def targets(config: Any) -> Iterator[str]:

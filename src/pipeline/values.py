@@ -60,12 +60,17 @@ class Model(Spec):
             )
 
 
-class Engine(Spec):
-    """Limits of one serving engine (an instance), as its operator sets them."""
+class EngineLimits(Spec):
+    """What bounds a step of an engine: the range that step times must cover."""
 
     tensor_parallel: Count
     max_running: Count
     max_batched_tokens: Count
+
+
+class Engine(EngineLimits):
+    """Limits of one serving engine (an instance), as its operator sets them."""
+
     max_context_tokens: Count | None = None
     memory_utilisation: OpenRatio
     activation_bytes: NonNegative = Field(description="HBM kept for activations and buffers, per rank")
@@ -116,10 +121,8 @@ class Cluster(Spec):
     @model_validator(mode="after")
     def _roles_fit(self) -> Cluster:
         roles = {pool.role for pool in self.pools}
-        if not (roles == {"mixed"} or roles == {"prefill", "decode"}):
-            raise ValueError(
-                f"cluster.pools: given roles {sorted(roles)}, expected mixed alone, or prefill and decode"
-            )
+        if roles not in ({"mixed"}, {"prefill", "decode"}):
+            raise ValueError(f"cluster.pools: given roles {sorted(roles)}, expected mixed alone, or prefill and decode")
         return self
 
     def count(self, role: Role) -> int:

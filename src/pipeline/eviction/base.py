@@ -18,9 +18,10 @@ from pipeline.spec import Spec
 
 
 class PolicyArrays(NamedTuple):
-    """State of a policy in one tier; each policy says what its rows mean. Blocks are numbered 0..n-1.
+    """State of a policy in one tier; each policy says what its columns mean. Blocks are numbered 0..n-1.
 
-    links: int32 (rows, n + sentinels); scores: float64 (rows, n); state, params: int64 and float64 scalars by position.
+    links: int32 (n + extra rows, columns): a block's fields lie side by side, in one cache line; the extra rows are
+        list heads and the like. scores: float64 (n, columns). state, params: int64 and float64 scalars by position.
     """
 
     links: NDArray[np.int32]
@@ -38,7 +39,7 @@ class PolicyFunctions(NamedTuple):
     remove(a, block): the block left this tier by other means than eviction (promotion, invalidation).
     victim(a, pins, time_s) -> block: take out and return the next victim; -1 if none can be taken. Blocks with
         pins[block] > 0 are in use: victim takes such a block out of its structure for now ("parks" it) and goes on;
-        release brings a parked block back, where the policy would have it.
+        release brings a parked block back, where the policy would have it. A parked block may be touched or removed.
     """
 
     insert: Any
@@ -48,17 +49,17 @@ class PolicyFunctions(NamedTuple):
     victim: Any
 
 
-def allocate(link_rows: int, score_rows: int, block_count: int, sentinels: int = 4, scalars: int = 16) -> PolicyArrays:
-    """Zeroed arrays for `block_count` blocks."""
+def allocate(rows: int, columns: int, score_shape: tuple[int, int] = (1, 1), scalars: int = 16) -> PolicyArrays:
+    """Arrays of zeros: `rows` are the blocks plus what else the policy links."""
     return PolicyArrays(
-        np.zeros((max(link_rows, 1), block_count + sentinels), np.int32),
-        np.zeros((max(score_rows, 1), block_count if score_rows else 1), np.float64),
+        np.zeros((rows, columns), np.int32),
+        np.zeros(score_shape, np.float64),
         np.zeros(scalars, np.int64),
         np.zeros(scalars, np.float64),
     )
 
 
-ARRAYS_TYPE = typeof(allocate(1, 1, 1))
+ARRAYS_TYPE = typeof(allocate(1, 1))
 PINS_TYPE = types.int32[::1]
 ON_BLOCK = types.void(ARRAYS_TYPE, types.int64, types.float64)
 ON_REMOVE = types.void(ARRAYS_TYPE, types.int64)

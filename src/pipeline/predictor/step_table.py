@@ -125,9 +125,7 @@ def constant_step_table(step_s: float) -> StepTable:
     return StepTable(flat, 0.0, zero, 0.0, np.zeros(4), none, none, one, np.zeros(3), none, none, one, everything)
 
 
-def linear_step_table(
-    fixed_s: float, per_token_s: float, per_pair_s: float, per_decode_context_s: float
-) -> StepTable:
+def linear_step_table(fixed_s: float, per_token_s: float, per_pair_s: float, per_decode_context_s: float) -> StepTable:
     """A plant with a physical baseline only: fixed + per scheduled token + per query-key pair + per decoded context."""
     none = np.zeros(0)
     one = np.ones((1, 1))

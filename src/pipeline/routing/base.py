@@ -3,39 +3,60 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
-from pipeline.spec import Spec
+from pipeline.spec import InputError, NonNegative, Spec
 from pipeline.values import Role
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+Drain = Literal["completion", "stream"]
+
+_TIE_RATIO = 1e-9
+_TIE_FLOOR = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
-class RequestView:
-    """What is known of a request when it arrives; never its true output length."""
+class Arrival:
+    """What is known of a request when it arrives; never its true output length.
+
+    prefix_block_ids: full blocks of the *prompt* in chain order (those of the output would tell its length); empty
+    where the trace has no prefixes. slo_ttft_s, slo_tpot_s: the objective this request asks for.
+    """
 
     request_id: int
     session_id: int
     class_name: str
     arrival_s: float
     input_tokens: int
-    predicted_output_tokens: float
     prefix_block_ids: Ints
+    slo_ttft_s: float
+    slo_tpot_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class RequestView(Arrival):
+    """A request as a router sees it: its arrival, and the output length that a predictor gave for it."""
+
+    predicted_output_tokens: float
 
 
 @dataclass(frozen=True, slots=True)
 class PoolView:
-    """What a deployed proxy knows of a pool of m instances at a decision; all arrays (m,).
+    """What a deployed proxy knows of a pool of m instances at a decision; all arrays (m,), not to be written to.
 
-    instance_ids; snapshot (as polled, snapshot_age_s old): queue_count, running_count, kv_used_tokens,
-    kv_capacity_tokens; ledger (the router's own book of what it sent and what came back): in_flight_count,
-    outstanding_input_tokens (prompt tokens sent whose first token has not come back), outstanding_output_tokens
-    (predicted tokens not yet seen), matched_tokens (prefix of this request that, by the ledger, the instance holds);
-    constants: prefill_s_per_token and decode_s_per_token (tau, per instance), slo_ttft_s, slo_tpot_s.
+    instance_ids; snapshot (as polled, snapshot_age_s old): queue_count, running_count, kv_used_tokens;
+    ledger (the router's own book of what it sent and what came back): in_flight_count, sent_since_poll_count (sent
+    after the snapshot was taken, so not in it), outstanding_input_tokens (uncached prompt tokens sent whose first
+    token has not come back; 0 in a decode pool), outstanding_output_tokens (predicted tokens not yet seen; 0 in a
+    prefill pool), matched_tokens (prefix of this request that, by the ledger, the instance holds; below
+    input_tokens, since the last token is always computed);
+    constants: kv_capacity_tokens; prefill_s_per_token and decode_s_per_token, the router's tau: seconds of the
+    instance's time that one uncached prompt token, or one output token at the usual batch, takes.
     """
 
     role: Role
@@ -46,13 +67,17 @@ class PoolView:
     kv_used_tokens: Ints
     kv_capacity_tokens: Ints
     in_flight_count: Ints
+    sent_since_poll_count: Ints
     outstanding_input_tokens: Ints
     outstanding_output_tokens: Floats
     matched_tokens: Ints
     prefill_s_per_token: Floats
     decode_s_per_token: Floats
-    slo_ttft_s: float
-    slo_tpot_s: float
+
+    def backlog_s(self, index: int) -> float:
+        """Work ahead at the instance in position `index`, as the ledger has it, in seconds of its time."""
+        prefill_s = self.outstanding_input_tokens[index] * self.prefill_s_per_token[index]
+        return float(prefill_s + self.outstanding_output_tokens[index] * self.decode_s_per_token[index])
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,18 +89,53 @@ class Decision:
 
 
 class RouterState:
-    """What a router remembers between decisions in one simulation; fresh for each (never in the Spec)."""
+    """What a router remembers between decisions; one for each pool of each simulation (never in the Spec)."""
 
 
 class Router(Spec):
-    """Chooses an instance of a pool for a request; stateless itself, `start` makes what it remembers."""
+    """Chooses an instance of a pool for a request; stateless itself, `start` makes what it remembers.
+
+    A router file gives `pick`. poll_interval_s: how often instances are polled; a decision sees the last poll before
+    it, 0 sees the present. drain: whether the ledger's outstanding output falls as tokens stream back, or at once on
+    completion.
+    """
+
+    poll_interval_s: NonNegative
+    drain: Drain
 
     def start(self) -> RouterState:
-        """Fresh memory for one simulation."""
+        """Fresh memory for one pool in one simulation."""
         return RouterState()
 
-    def choose(
-        self, request: RequestView, pool: PoolView, state: RouterState, rng: np.random.Generator
-    ) -> Decision:
-        """Choose an instance; ties are broken with `rng`, never always towards instance 0."""
+    def choose(self, request: RequestView, pool: PoolView, state: RouterState, rng: np.random.Generator) -> Decision:
+        """Choose an instance of a pool; raises InputError if the pool is empty."""
+        if not pool.instance_ids.size:
+            raise InputError(f"{pool.role} pool: given no instance, expected at least one to send {request.request_id} to")
+        index = self.pick(request, pool, state, rng)
+        return Decision(index, pool.backlog_s(index))
+
+    def pick(self, request: RequestView, pool: PoolView, state: RouterState, rng: np.random.Generator) -> int:
+        """Position of the chosen instance; ties are broken with `rng`, never always towards instance 0."""
         raise NotImplementedError
+
+
+@njit(cache=True)
+def least(costs: Floats, uniform: float) -> int:
+    """Position of the least of `costs` (m,), m >= 1; `uniform` in [0, 1) says which one where several tie.
+
+    Costs tie within a billionth of their size, so that rounding does not break a tie.
+    """
+    limit = costs[0]
+    for cost in costs[1:]:
+        limit = min(limit, cost)
+    limit += _TIE_RATIO * abs(limit) + _TIE_FLOOR
+    ties = 0
+    for cost in costs:
+        ties += cost <= limit
+    rank = int(uniform * ties)
+    for index in range(costs.size):
+        if costs[index] <= limit:
+            if rank == 0:
+                return index
+            rank -= 1
+    raise ValueError("no least cost: a cost is not a number")

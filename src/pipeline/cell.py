@@ -1,0 +1,75 @@
+"""A cell: every choice of one simulation, built and checked together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import Field, ValidationError
+
+from pipeline.eviction.base import EvictionPolicy
+from pipeline.hardware.spec import Hardware
+from pipeline.placement.base import Placement
+from pipeline.predictor.base import Predictor
+from pipeline.routing.base import Router
+from pipeline.routing.length import LengthPredictor
+from pipeline.spec import InputError, Spec, build
+from pipeline.trace.base import TraceSource
+from pipeline.values import Cluster, Engine, Load, Model, Slo, Tiers
+
+
+class Cell(Spec):
+    """What one simulation is made of; `load` is null where the capacity itself is sought."""
+
+    seed: int = Field(ge=0)
+    train_seed: int = Field(ge=0)
+    model: Model
+    hardware: Hardware
+    predictor: Predictor
+    engine: Engine
+    trace: TraceSource
+    tiers: Tiers
+    eviction: EvictionPolicy
+    placement: Placement
+    routing: Router
+    length: LengthPredictor
+    cluster: Cluster
+    slo: Slo
+    load: Load | None
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Cell:
+        """Build a cell from its resolved configuration.
+
+        Raises InputError naming group, key, value and what is allowed, also where values do not fit one another.
+        """
+        built = {key: _part(key, value, cls.model_fields[key].annotation) for key, value in values.items()}
+        try:
+            cell = cls(**built)
+        except ValidationError as exc:
+            raise InputError(
+                "; ".join(f"{e['loc'][0]}: given {e['input']!r}: {e['msg']}" for e in exc.errors())
+            ) from exc
+        try:
+            cell.model.check_tensor_parallel(cell.engine.tensor_parallel)
+            cell.hbm_kv_bytes  # noqa: B018
+        except ValueError as exc:
+            raise InputError(str(exc)) from exc
+        return cell
+
+    @property
+    def max_context_tokens(self) -> int:
+        """Longest prompt plus output that is served."""
+        limit = self.engine.max_context_tokens
+        return self.model.max_context_tokens if limit is None else min(limit, self.model.max_context_tokens)
+
+    @property
+    def hbm_kv_bytes(self) -> float:
+        """KV bytes one instance holds in HBM, over its ranks."""
+        return self.engine.kv_capacity_bytes(self.model, self.hardware.hbm_bytes.value)
+
+
+def _part(key: str, value: Any, kind: Any) -> Any:
+    if not isinstance(value, Mapping):
+        return value
+    return build(value, key, kind if isinstance(kind, type) else object)

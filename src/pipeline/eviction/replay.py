@@ -1,0 +1,46 @@
+"""Exact miss counts of a policy on a plain sequence of accesses, outside any simulation."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from pipeline.eviction.base import EvictionPolicy, PolicyArrays, PolicyFunctions
+
+
+def misses(policy: EvictionPolicy, block_ids: NDArray[np.int64], block_count: int, capacity_blocks: int) -> int:
+    """Count the misses of unit-size accesses in order, inserted on a miss, from an empty cache.
+
+    block_ids: (n,) in 0..block_count-1. capacity_blocks: at least 1.
+    """
+    resident = np.zeros(block_count, np.bool_)
+    pins = np.zeros(block_count, np.int32)
+    arrays = policy.arrays(block_count, capacity_blocks)
+    return int(_misses(arrays, policy.functions(), pins, resident, block_ids, capacity_blocks))
+
+
+@njit(cache=True)
+def _misses(
+    a: PolicyArrays,
+    functions: PolicyFunctions,
+    pins: NDArray[np.int32],
+    resident: NDArray[np.bool_],
+    block_ids: NDArray[np.int64],
+    capacity_blocks: int,
+) -> int:
+    used_blocks = 0
+    missed = 0
+    for i in range(block_ids.size):
+        block = block_ids[i]
+        if resident[block]:
+            functions.touch(a, block, float(i))
+            continue
+        missed += 1
+        if used_blocks == capacity_blocks:
+            resident[functions.victim(a, pins, float(i))] = False
+        else:
+            used_blocks += 1
+        functions.insert(a, block, float(i))
+        resident[block] = True
+    return missed

@@ -1,0 +1,182 @@
+"""From cells to jobs: each job is an item under a key, hash(its configuration + keys upstream + code it reaches)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pipeline.cell import Cell
+from pipeline.grid import CellConfig, Study
+from pipeline.hardware.silicon import Silicon
+from pipeline.provenance import code_digest, digest
+from pipeline.spec import InputError
+from pipeline.tables import replacing
+from pipeline.trace.base import TraceSource
+
+LIMITS = ("tensor_parallel", "max_running", "max_batched_tokens")
+UNCALIBRATED = {"_target_": "pipeline.hardware.datasheet.Datasheet"}
+SIMULATED = ("cells", "provenance", "requests", "tier_usage", "transfers", "timeline")
+OUTPUTS = {
+    "calibrate": ("step_samples.parquet", "constants.parquet", "link_calibration.parquet"),
+    "train": ("step_table.npz", "predictor_accuracy.parquet"),
+    "trace": ("trace.npz", "trace_quality.parquet"),
+    "capacity": ("capacity.json",),
+    "place": tuple(f"{table}.parquet" for table in SIMULATED),
+    "route": tuple(f"{table}.parquet" for table in (*SIMULATED, "routing_decisions")),
+}
+
+
+@dataclass(frozen=True)
+class Item:
+    """One job: what it is called, all it reads (configuration, upstream keys by stage, code), and so its key."""
+
+    stage: str
+    label: str
+    config: Mapping[str, Any]
+    upstream: Mapping[str, Sequence[str]]
+    code: str
+
+    @cached_property
+    def key(self) -> str:
+        """The content key: names, which change no result, do not enter."""
+        return digest([self.stage, self.config, self.upstream, self.code])
+
+
+@dataclass
+class Plan:
+    """All jobs of a study by stage and key."""
+
+    study: Study
+    root: Path
+    items: dict[str, dict[str, Item]] = field(default_factory=lambda: {stage: {} for stage in OUTPUTS})
+    remarks: list[str] = field(default_factory=list)
+    _checksums: dict[Path, str] = field(default_factory=dict)
+
+    def keys(self, stage: str) -> list[str]:
+        """Keys of a stage, in a stable order."""
+        return sorted(self.items[stage])
+
+    def add(self, stage: str, label: str, config: Any, upstream: Mapping[str, Iterable[str]]) -> str:
+        """Add a job (once) and return its key."""
+        ups = {name: sorted(set(keys)) for name, keys in upstream.items()}
+        item = Item(stage, label, config, ups, code_digest(self.root / f"workflow/scripts/{stage}.py", config))
+        self.items[stage].setdefault(item.key, item)
+        return item.key
+
+    @property
+    def outputs(self) -> Mapping[str, Sequence[str]]:
+        """Files that a job of each stage writes."""
+        return OUTPUTS
+
+    @cached_property
+    def aggregate(self) -> Item:
+        """The job that gathers all others."""
+        config = {"study": self.study.name, "about": self.study.about, "report": self.study.report}
+        code = code_digest(self.root / "workflow/scripts/aggregate.py")
+        return Item("aggregate", self.study.name, config, {stage: self.keys(stage) for stage in OUTPUTS}, code)
+
+    def remark(self, text: str) -> None:
+        """Note something that the user must see, once."""
+        if text not in self.remarks:
+            self.remarks.append(text)
+
+
+def make_plan(study: Study, root: Path) -> Plan:
+    """Validate every cell of `study` and lay out its jobs. Raises InputError for the first thing that is wrong."""
+    plan = Plan(study, root, remarks=list(study.remarks))
+    shards: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for cell in study.cells:
+        shard = (cell.stage, *(str(cell.axes.get(axis, cell.choices.get(axis))) for axis in study.scatter[cell.stage]))
+        shards.setdefault(shard, []).append(_cell_item(plan, cell))
+    for (stage, *names), cells in shards.items():
+        upstream = {s: [cell["upstream"][s] for cell in cells] for s in cells[0]["upstream"]}
+        plan.add(stage, " x ".join(names), {"study": study.name, "cells": cells}, upstream)
+    return plan
+
+
+def _cell_item(plan: Plan, cell: CellConfig) -> dict[str, Any]:
+    values = _fall_back(plan, dict(cell.values))
+    reference = _fall_back(plan, dict(cell.reference))
+    built = Cell.of(values)
+    Cell.of(reference)
+    measured = _measured(plan, values, cell.choices)
+    upstream = {"trace": _trace(plan, values, cell.choices, built), **measured}
+    if built.load is not None and built.load.share_of_capacity_ratio is not None:
+        tuned = {"trace": _trace(plan, reference, cell.choices, built), **measured}
+        label = f"{cell.stage} {cell.choices['trace']} on {cell.choices['cluster']}"
+        config = {"cell": reference | {"load": None}}
+        upstream["capacity"] = plan.add("capacity", label, config, {stage: [key] for stage, key in tuned.items()})
+    return {"choices": dict(cell.choices), "axes": dict(cell.axes), "values": values, "upstream": upstream}
+
+
+def _measured(plan: Plan, values: Mapping[str, Any], choices: Mapping[str, str]) -> dict[str, str]:
+    """Keys of the calibration and the step table that a cell rests on."""
+    engine = {"_target_": "pipeline.values.EngineLimits", **{name: values["engine"][name] for name in LIMITS}}
+    machine = {"hardware": values["hardware"], "model": values["model"], "engine": engine}
+    label = f"{choices['hardware']} {choices['model']} tp{engine['tensor_parallel']}"
+    calibrate = plan.add("calibrate", label, machine, {})
+    config = {
+        "model": values["model"],
+        "engine": engine,
+        "predictor": values["predictor"],
+        "seed": values["train_seed"],
+    }
+    train = plan.add("train", f"{label} {choices['predictor']}", config, {"calibrate": [calibrate]})
+    return {"calibrate": calibrate, "train": train}
+
+
+def _trace(plan: Plan, values: Mapping[str, Any], choices: Mapping[str, str], cell: Cell) -> str:
+    config = {
+        "trace": values["trace"],
+        "option": choices["trace"],
+        "seed": values["seed"],
+        "max_context_tokens": cell.max_context_tokens,
+        "checksum": _checksum(plan, cell.trace),
+    }
+    return plan.add("trace", f"{choices['trace']} seed {values['seed']}", config, {})
+
+
+def _checksum(plan: Plan, trace: TraceSource) -> str | None:
+    """Checksum of the trace's file: a trace that changed is another trace. Raises InputError if there is none."""
+    path = trace.file()
+    if path is None:
+        return None
+    if not path.is_file():
+        raise InputError(f"trace.path: given {str(path)!r}, but there is no such file")
+    if path not in plan._checksums:
+        try:
+            with path.open("rb") as file:
+                plan._checksums[path] = hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as exc:
+            raise InputError(f"trace.path: {path} cannot be read: {exc.strerror}") from exc
+    return plan._checksums[path]
+
+
+def _fall_back(plan: Plan, values: dict[str, Any]) -> dict[str, Any]:
+    """Put datasheet figures in the place of kernel tables where their package does not run, and say so."""
+    hardware = values["hardware"]
+    if hardware["source"]["_target_"].endswith(".Silicon") and not Silicon.available():
+        plan.remark(
+            f"hardware={hardware['name']}: kernel tables need Linux x86-64; using datasheet figures, so every result "
+            "is marked uncalibrated"
+        )
+        return values | {"hardware": hardware | {"source": UNCALIBRATED}}
+    return values
+
+
+def freeze(plan: Plan, results: Path) -> None:
+    """Write the file of each job, once and whole, and a readable index of what each key is."""
+    items = [item for stage in OUTPUTS for _, item in sorted(plan.items[stage].items())]
+    for item in [*items, plan.aggregate]:
+        path = results / "items" / item.stage / f"{item.key}.json"
+        if not path.exists():
+            with replacing(path) as partial:
+                partial.write_text(json.dumps(asdict(item), indent=1, sort_keys=True))
+    lines = [f"{item.stage}\t{item.key}\t{item.label}" for item in items]
+    with replacing(results / "items" / f"{plan.study.name}.tsv") as partial:
+        partial.write_text("\n".join(["stage\tkey\twhat", *lines]) + "\n")

@@ -1,0 +1,26 @@
+# Stage calibrate: hardware and model in, step samples, constants and links out.
+rule calibrate_hardware:
+    input:
+        upstream("calibrate"),
+    output:
+        outputs("calibrate"),
+    log:
+        f"{RESULTS}/logs/calibrate/{{key}}.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/calibrate/{{key}}.tsv"
+    params:
+        item=item("calibrate"),
+        job=JOB,
+        what=label("calibrate"),
+    resources:
+        mem_mb=lambda wildcards, attempt: 1500 * attempt,
+        runtime=10,
+    message:
+        "calibrate: {params.what}"
+    shell:
+        "{params.job}/calibrate.py {params.item} $(dirname {output[0]}) {log}"
+
+
+rule calibrate:
+    input:
+        results_of("calibrate"),

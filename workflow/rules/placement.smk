@@ -1,0 +1,26 @@
+# Stage place: tier sizes and policies on simulated traffic, one job per scattered part of the grid.
+rule simulate_placement:
+    input:
+        upstream("place"),
+    output:
+        outputs("place"),
+    log:
+        f"{RESULTS}/logs/place/{{key}}.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/place/{{key}}.tsv"
+    params:
+        item=item("place"),
+        job=JOB,
+        what=label("place"),
+    resources:
+        mem_mb=lambda wildcards, attempt: 3000 * attempt,
+        runtime=60,
+    message:
+        "place: {params.what}"
+    shell:
+        "{params.job}/place.py {params.item} $(dirname {output[0]}) {log}"
+
+
+rule place:
+    input:
+        results_of("place"),

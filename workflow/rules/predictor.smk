@@ -1,0 +1,26 @@
+# Stage train: step samples in, a compiled look-up of step times and its accuracy out.
+rule train_predictor:
+    input:
+        upstream("train"),
+    output:
+        outputs("train"),
+    log:
+        f"{RESULTS}/logs/train/{{key}}.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/train/{{key}}.tsv"
+    params:
+        item=item("train"),
+        job=JOB,
+        what=label("train"),
+    resources:
+        mem_mb=lambda wildcards, attempt: 1500 * attempt,
+        runtime=10,
+    message:
+        "train: {params.what}"
+    shell:
+        "{params.job}/train.py {params.item} $(dirname {output[0]}) {log}"
+
+
+rule train:
+    input:
+        results_of("train"),

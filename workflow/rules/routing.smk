@@ -1,0 +1,26 @@
+# Stage route: routers over pools of instances, one job per scattered part of the grid.
+rule simulate_routing:
+    input:
+        upstream("route"),
+    output:
+        outputs("route"),
+    log:
+        f"{RESULTS}/logs/route/{{key}}.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/route/{{key}}.tsv"
+    params:
+        item=item("route"),
+        job=JOB,
+        what=label("route"),
+    resources:
+        mem_mb=lambda wildcards, attempt: 3000 * attempt,
+        runtime=60,
+    message:
+        "route: {params.what}"
+    shell:
+        "{params.job}/route.py {params.item} $(dirname {output[0]}) {log}"
+
+
+rule route:
+    input:
+        results_of("route"),

@@ -1,0 +1,43 @@
+# Traffic: a trace read or generated once, and the simulated capacity that sets its rate.
+rule prepare_trace:
+    input:
+        upstream("trace"),
+    output:
+        outputs("trace"),
+    log:
+        f"{RESULTS}/logs/trace/{{key}}.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/trace/{{key}}.tsv"
+    params:
+        item=item("trace"),
+        job=JOB,
+        what=label("trace"),
+    resources:
+        mem_mb=lambda wildcards, attempt: 2000 * attempt,
+        runtime=10,
+    message:
+        "trace: {params.what}"
+    shell:
+        "{params.job}/trace.py {params.item} $(dirname {output[0]}) {log}"
+
+
+rule measure_capacity:
+    input:
+        upstream("capacity"),
+    output:
+        outputs("capacity"),
+    log:
+        f"{RESULTS}/logs/capacity/{{key}}.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/capacity/{{key}}.tsv"
+    params:
+        item=item("capacity"),
+        job=JOB,
+        what=label("capacity"),
+    resources:
+        mem_mb=lambda wildcards, attempt: 2000 * attempt,
+        runtime=30,
+    message:
+        "capacity: {params.what}"
+    shell:
+        "{params.job}/capacity.py {params.item} $(dirname {output[0]}) {log}"

@@ -1,0 +1,20 @@
+# Stage aggregate: every table of the study into one DuckDB file with all studies, a summary in words and a page.
+rule aggregate:
+    input:
+        [results_of(stage) for stage in PLAN.outputs],
+    output:
+        update(f"{RESULTS}/warehouse.duckdb"),
+        f"{RESULTS}/summary.txt",
+        f"{RESULTS}/report.html",
+    log:
+        f"{RESULTS}/logs/aggregate/{PLAN.study.name}.log",
+    params:
+        item=f"{RESULTS}/items/aggregate/{PLAN.key}.json",
+        job=JOB,
+    resources:
+        mem_mb=4000,
+        runtime=20,
+    message:
+        "aggregate: results/warehouse.duckdb, summary.txt, report.html"
+    shell:
+        "{params.job}/aggregate.py {params.item} {RESULTS} {log}"

@@ -1,0 +1,21 @@
+"""Read or generate one trace, every row accounted for."""
+
+from pipeline import tables
+from pipeline.job import Job, run
+from pipeline.schema import TRACE_QUALITY
+from pipeline.spec import build
+from pipeline.trace.base import TraceSource
+from pipeline.trace.storage import to_arrays
+
+
+def work(job: Job) -> None:
+    source = build(job.config["trace"], "trace", TraceSource)
+    loaded = source.load(job.config["option"], job.config["seed"], job.config["max_context_tokens"])
+    tables.write_arrays(job.out / "trace.npz", to_arrays(loaded.trace))
+    tables.write(job.out, TRACE_QUALITY, loaded.quality)
+    for row in loaded.quality.to_pylist():
+        job.say(f"{row['row_count']} rows {row['reason']}")
+
+
+if __name__ == "__main__":
+    run(work)
