@@ -19,6 +19,7 @@ class Model(Spec):
     """Shape of a dense decoder-only transformer, with the source of the numbers."""
 
     name: str
+    architecture: str = Field(description="class name in the model's public configuration, e.g. LlamaForCausalLM")
     hidden: Count
     layers: Count
     heads: Count

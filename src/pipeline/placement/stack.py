@@ -1,98 +1,58 @@
 """The tier stack of one instance: which tier holds which block, who uses it, and what moved between the tiers.
 
-Everything is compiled and called from inside the engine's kernel. A block is resident in a tier or not; HBM also
+The functions are compiled and called from inside the engine's kernel. A block is resident in a tier or not; HBM also
 holds anonymous ("private") blocks, for tokens that do not fill a block yet or will never be shared.
-`ids` is the chain of a request inside a trace: blocks ids[start:stop], first block of the prompt first.
+`ids` are the block chains of a whole trace; ids[start:stop] is the chain of one request, first block of its prompt
+first. `time_s` is simulated time, which must not go back.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
-from pipeline.eviction.base import EvictionPolicy, PolicyArrays, PolicyFunctions
-from pipeline.placement.base import CAUSES, DEMOTE, ONBOARD, Placement
-from pipeline.values import TIERS
+from pipeline.placement.base import DEMOTE, ONBOARD
+from pipeline.placement.state import (
+    DRAM,
+    HBM,
+    IN_HBM,
+    MISSES,
+    NONE,
+    PINNED,
+    PRIVATE,
+    REMOTE,
+    SSD,
+    Ints,
+    Stack,
+    StackPolicies,
+    check_invariants,
+    lookup_blocks,
+    make_stack,
+)
 
-Ints = NDArray[np.int64]
-
-HBM, DRAM, SSD, REMOTE = range(4)
-NONE = -1
-PINNED, PRIVATE, MISSES = range(3)
-IN_HBM = np.uint8(1 << HBM)
-
-
-class Stack(NamedTuple):
-    """State of one instance's tiers; U distinct blocks, tiers by index (HBM, DRAM, SSD, REMOTE).
-
-    where: (U,) bit t set: resident in tier t. pins: (U,) running requests that use the block in HBM. lower_pins: (U,)
-    likewise for a copy below HBM. below: (4,) tier that takes what tier t evicts, -1 if it is dropped.
-    counts: PINNED blocks of HBM with a user, PRIVATE blocks of HBM, MISSES recorded.
-    used_blocks, capacity_blocks, peak_blocks, hit_blocks, evicted_blocks: (4,); used and peak include private blocks.
-    pending_blocks, moved_blocks: (4, 4, causes) source, target, cause: not yet taken by the engine; total.
-    used_block_seconds: (4,) integral of used_blocks up to last_s (1,).
-    """
-
-    where: NDArray[np.uint8]
-    pins: NDArray[np.int32]
-    lower_pins: NDArray[np.int32]
-    below: Ints
-    counts: Ints
-    used_blocks: Ints
-    capacity_blocks: Ints
-    peak_blocks: Ints
-    hit_blocks: Ints
-    evicted_blocks: Ints
-    pending_blocks: Ints
-    moved_blocks: Ints
-    used_block_seconds: NDArray[np.float64]
-    last_s: NDArray[np.float64]
-
-
-class StackPolicies(NamedTuple):
-    """Eviction state of each tier, and the operations they share."""
-
-    arrays: tuple[PolicyArrays, PolicyArrays, PolicyArrays, PolicyArrays]
-    functions: PolicyFunctions
-
-
-def make_stack(
-    block_count: int, capacity_blocks: Ints, eviction: EvictionPolicy, placement: Placement
-) -> tuple[Stack, StackPolicies]:
-    """Make the empty stack of one instance.
-
-    block_count: distinct blocks in the trace. capacity_blocks: (4,) by tier; a tier of zero is left out, and the tier
-    above it passes evicted blocks on to the next one.
-    """
-    capacity = np.array(capacity_blocks, np.int64)
-    if capacity.shape != (len(TIERS),) or capacity.min() < 0:
-        raise ValueError(f"capacity_blocks: given {capacity_blocks}, expected {len(TIERS)} counts, none negative")
-    below = np.full(len(TIERS), NONE, np.int64)
-    if placement.demote:
-        used = [tier for tier in range(len(TIERS)) if tier == HBM or capacity[tier] > 0]
-        below[used[:-1]] = used[1:]
-    moves = (len(TIERS), len(TIERS), len(CAUSES))
-    stack = Stack(
-        where=np.zeros(block_count, np.uint8),
-        pins=np.zeros(block_count, np.int32),
-        lower_pins=np.zeros(block_count, np.int32),
-        below=below,
-        counts=np.zeros(3, np.int64),
-        used_blocks=np.zeros(len(TIERS), np.int64),
-        capacity_blocks=capacity,
-        peak_blocks=np.zeros(len(TIERS), np.int64),
-        hit_blocks=np.zeros(len(TIERS), np.int64),
-        evicted_blocks=np.zeros(len(TIERS), np.int64),
-        pending_blocks=np.zeros(moves, np.int64),
-        moved_blocks=np.zeros(moves, np.int64),
-        used_block_seconds=np.zeros(len(TIERS), np.float64),
-        last_s=np.zeros(1, np.float64),
-    )
-    arrays = tuple(eviction.arrays(block_count, int(blocks)) for blocks in capacity)
-    return stack, StackPolicies((arrays[HBM], arrays[DRAM], arrays[SSD], arrays[REMOTE]), eviction.functions())
+__all__ = [
+    "DRAM",
+    "HBM",
+    "MISSES",
+    "PINNED",
+    "PRIVATE",
+    "REMOTE",
+    "SSD",
+    "Stack",
+    "StackPolicies",
+    "account",
+    "acquire",
+    "can_hold",
+    "check_invariants",
+    "commit",
+    "free_private",
+    "lookup_blocks",
+    "make_stack",
+    "match",
+    "record_misses",
+    "release",
+    "reserve",
+    "take_pending",
+]
 
 
 @njit(cache=True)
@@ -106,26 +66,17 @@ def match(stack: Stack, ids: Ints, start: int, stop: int) -> int:
 
 @njit(cache=True)
 def can_hold(stack: Stack, blocks_needed: int) -> bool:
-    """Say whether HBM could take `blocks_needed` more blocks by evicting all that nobody uses."""
+    """Say whether HBM could take `blocks_needed` more blocks in use, by evicting those that nobody uses."""
     in_use = stack.counts[PRIVATE] + stack.counts[PINNED]
     return stack.capacity_blocks[HBM] - in_use >= blocks_needed
 
 
 @njit(cache=True)
-def fastest_tier(bits: int) -> int:
-    """Return the fastest tier among the bits of `where`; there must be one."""
-    tier = HBM
-    while (bits >> tier) & 1 == 0:
-        tier += 1
-    return tier
-
-
-@njit(cache=True)
 def account(stack: Stack, time_s: float) -> None:
-    """Bring the integrals of used blocks up to `time_s`; a time in the past adds nothing."""
+    """Bring the integrals of used blocks up to `time_s`; call it before `free_private` if time has moved."""
     elapsed_s = time_s - stack.last_s[0]
     if elapsed_s > 0:
-        for tier in range(4):
+        for tier in range(stack.used_blocks.size):
             stack.used_block_seconds[tier] += stack.used_blocks[tier] * elapsed_s
         stack.last_s[0] = time_s
 
@@ -134,30 +85,197 @@ def account(stack: Stack, time_s: float) -> None:
 def acquire(
     stack: Stack, policies: StackPolicies, ids: Ints, start: int, run: int, time_s: float
 ) -> tuple[bool, int, int, int]:
-    """Pin the `run` resident blocks ids[start:start + run], bringing those below HBM up.
+    """Pin the `run` blocks from ids[start], each resident in some tier, and bring those below HBM up.
 
-    Returns (ok, hits in HBM, in DRAM, in SSD); if they do not all fit, nothing has changed and ok is False. All are
-    pinned before anything is evicted, so what is about to be used is never evicted.
+    Returns (ok, hits in HBM, in DRAM, in SSD). If they do not all fit, nothing has changed and ok is False. All are
+    pinned before anything is evicted, so that what is about to be used stays.
     """
     account(stack, time_s)
-    pinned, missing = _pin_run(stack, ids, start, run)
+    pinned, absent = _pin(stack, ids, start, run)
     if not can_hold(stack, pinned):
         for i in range(start, start + run):
             stack.pins[ids[i]] -= 1
         return False, 0, 0, 0
     stack.counts[PINNED] += pinned
-    hits_before = stack.hit_blocks[HBM], stack.hit_blocks[DRAM], stack.hit_blocks[SSD]
-    if missing > 0:
-        # Room below first: else the blocks demoted now could push out those that are on their way up.
+    dram, ssd = 0, 0
+    if absent > 0:
+        # They leave the lower tiers first: else the blocks demoted for them could push them out below.
         for i in range(start, start + run):
-            _take_up(stack, policies, ids[i])
-        _make_room(stack, policies, missing, time_s)
+            source = _leave_lower(stack, policies, ids[i])
+            dram += source == DRAM
+            ssd += source == SSD
+        _make_room(stack, policies, absent, time_s)
     for i in range(start, start + run):
         block = ids[i]
         if stack.where[block] & IN_HBM:
             policies.functions.touch(policies.arrays[HBM], block, time_s)
         else:
             _enter_hbm(stack, policies, block, time_s)
-    stack.hit_blocks[HBM] += run - missing
-    lower = stack.hit_blocks[DRAM] - hits_before[1], stack.hit_blocks[SSD] - hits_before[2]
-    return True, run - missing, lower[0], lower[1]
+    stack.hit_blocks[HBM] += run - absent
+    return True, run - absent, dram, ssd
+
+
+@njit(cache=True)
+def record_misses(stack: Stack, block_count: int) -> None:
+    """Count blocks that were looked up and are in no tier (hits are counted by `acquire`)."""
+    stack.counts[MISSES] += block_count
+
+
+@njit(cache=True)
+def reserve(stack: Stack, policies: StackPolicies, block_count: int, time_s: float) -> bool:
+    """Take `block_count` private blocks of HBM, evicting as needed; False, and nothing changed, if they do not fit."""
+    if not can_hold(stack, block_count):
+        return False
+    account(stack, time_s)
+    _make_room(stack, policies, block_count, time_s)
+    stack.counts[PRIVATE] += block_count
+    _use_hbm(stack, block_count)
+    return True
+
+
+@njit(cache=True)
+def commit(stack: Stack, policies: StackPolicies, block: int, time_s: float) -> None:
+    """Turn one private block, now full, into the cached block `block`, pinned by the request that computed it.
+
+    If another request has brought the block into HBM meanwhile, the private one is given back.
+    """
+    account(stack, time_s)
+    stack.counts[PRIVATE] -= 1
+    stack.used_blocks[HBM] -= 1
+    if stack.pins[block] == 0:
+        stack.counts[PINNED] += 1
+    stack.pins[block] += 1
+    if stack.where[block] & IN_HBM:
+        policies.functions.touch(policies.arrays[HBM], block, time_s)
+        return
+    if stack.where[block] != 0:
+        _forget_lower(stack, policies, block)
+    _enter_hbm(stack, policies, block, time_s)
+
+
+@njit(cache=True)
+def release(stack: Stack, policies: StackPolicies, ids: Ints, start: int, stop: int, time_s: float) -> None:
+    """Unpin ids[start:stop], last first, so that the leaves of a chain are older than its root."""
+    account(stack, time_s)
+    for i in range(stop - 1, start - 1, -1):
+        block = ids[i]
+        stack.pins[block] -= 1
+        if stack.pins[block] == 0:
+            stack.counts[PINNED] -= 1
+            policies.functions.release(policies.arrays[HBM], block, time_s)
+
+
+@njit(cache=True)
+def free_private(stack: Stack, block_count: int) -> None:
+    """Give back private blocks."""
+    stack.counts[PRIVATE] -= block_count
+    stack.used_blocks[HBM] -= block_count
+
+
+@njit(cache=True)
+def take_pending(stack: Stack, out: Ints) -> int:
+    """Copy the moves since the last call to `out` (4, 4, causes), forget them, and return their number."""
+    total = 0
+    for source in range(out.shape[0]):
+        for target in range(out.shape[1]):
+            for cause in range(out.shape[2]):
+                blocks = stack.pending_blocks[source, target, cause]
+                out[source, target, cause] = blocks
+                stack.pending_blocks[source, target, cause] = 0
+                total += blocks
+    return total
+
+
+@njit(cache=True)
+def _pin(stack: Stack, ids: Ints, start: int, run: int) -> tuple[int, int]:
+    """Pin the blocks; return how many had no user before, and how many of these are not in HBM."""
+    pinned, absent = 0, 0
+    for i in range(start, start + run):
+        block = ids[i]
+        stack.pins[block] += 1
+        if stack.pins[block] == 1:
+            pinned += 1
+            absent += stack.where[block] & IN_HBM == 0
+    return pinned, absent
+
+
+@njit(cache=True)
+def _enter_hbm(stack: Stack, policies: StackPolicies, block: int, time_s: float) -> None:
+    stack.where[block] |= IN_HBM
+    _use_hbm(stack, 1)
+    policies.functions.insert(policies.arrays[HBM], block, time_s)
+
+
+@njit(cache=True)
+def _use_hbm(stack: Stack, block_count: int) -> None:
+    stack.used_blocks[HBM] += block_count
+    stack.peak_blocks[HBM] = max(stack.peak_blocks[HBM], stack.used_blocks[HBM])
+
+
+@njit(cache=True)
+def _leave_lower(stack: Stack, policies: StackPolicies, block: int) -> int:
+    """Start the way up of a block that is not in HBM; return its tier, -1 if it needs no move."""
+    if stack.where[block] == 0 or stack.where[block] & IN_HBM:
+        return NONE
+    source = _forget_lower(stack, policies, block)
+    stack.hit_blocks[source] += 1
+    _count_move(stack, source, HBM, ONBOARD)
+    return source
+
+
+@njit(cache=True)
+def _forget_lower(stack: Stack, policies: StackPolicies, block: int) -> int:
+    """Remove the block from the tier below HBM that holds it; return that tier."""
+    tier = DRAM
+    while (stack.where[block] >> tier) & 1 == 0:
+        tier += 1
+    stack.where[block] = 0
+    stack.used_blocks[tier] -= 1
+    policies.functions.remove(policies.arrays[tier], block)
+    return tier
+
+
+@njit(cache=True)
+def _count_move(stack: Stack, source: int, target: int, cause: int) -> None:
+    stack.pending_blocks[source, target, cause] += 1
+    stack.moved_blocks[source, target, cause] += 1
+
+
+@njit(cache=True)
+def _make_room(stack: Stack, policies: StackPolicies, block_count: int, time_s: float) -> None:
+    """Evict from HBM until `block_count` blocks are free; the caller knows that they can be."""
+    while stack.used_blocks[HBM] + block_count > stack.capacity_blocks[HBM]:
+        block = policies.functions.victim(policies.arrays[HBM], stack.pins, time_s)
+        if block < 0:
+            raise RuntimeError("the eviction policy names no victim, though HBM holds blocks that nobody uses")
+        _leave_tier(stack, HBM, block)
+        _demote(stack, policies, block, time_s)
+
+
+@njit(cache=True)
+def _leave_tier(stack: Stack, tier: int, block: int) -> None:
+    stack.where[block] &= ~(1 << tier)
+    stack.used_blocks[tier] -= 1
+    stack.evicted_blocks[tier] += 1
+
+
+@njit(cache=True)
+def _demote(stack: Stack, policies: StackPolicies, block: int, time_s: float) -> None:
+    """Put a block evicted from HBM one tier down, what that pushes out one further, and so on; the last is dropped."""
+    source = HBM
+    target = stack.below[HBM]
+    while target != NONE:
+        pushed_out = NONE
+        if stack.used_blocks[target] == stack.capacity_blocks[target]:
+            pushed_out = policies.functions.victim(policies.arrays[target], stack.lower_pins, time_s)
+            if pushed_out == NONE:
+                return
+            _leave_tier(stack, target, pushed_out)
+        stack.where[block] |= 1 << target
+        stack.used_blocks[target] += 1
+        stack.peak_blocks[target] = max(stack.peak_blocks[target], stack.used_blocks[target])
+        policies.functions.insert(policies.arrays[target], block, time_s)
+        _count_move(stack, source, target, DEMOTE)
+        if pushed_out == NONE:
+            return
+        block, source, target = pushed_out, target, stack.below[target]

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from pipeline.spec import InputError, NonNegative, Spec
@@ -15,10 +14,6 @@ from pipeline.values import Role
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Drain = Literal["completion", "stream"]
-
-_TIE_RATIO = 1e-9
-_TIE_FLOOR = 1e-12
-
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
@@ -110,32 +105,10 @@ class Router(Spec):
     def choose(self, request: RequestView, pool: PoolView, state: RouterState, rng: np.random.Generator) -> Decision:
         """Choose an instance of a pool; raises InputError if the pool is empty."""
         if not pool.instance_ids.size:
-            raise InputError(f"{pool.role} pool: given no instance, expected at least one to send {request.request_id} to")
+            raise InputError(f"{pool.role} pool: given no instance, expected at least one for {request.request_id}")
         index = self.pick(request, pool, state, rng)
         return Decision(index, pool.backlog_s(index))
 
     def pick(self, request: RequestView, pool: PoolView, state: RouterState, rng: np.random.Generator) -> int:
         """Position of the chosen instance; ties are broken with `rng`, never always towards instance 0."""
         raise NotImplementedError
-
-
-@njit(cache=True)
-def least(costs: Floats, uniform: float) -> int:
-    """Position of the least of `costs` (m,), m >= 1; `uniform` in [0, 1) says which one where several tie.
-
-    Costs tie within a billionth of their size, so that rounding does not break a tie.
-    """
-    limit = costs[0]
-    for cost in costs[1:]:
-        limit = min(limit, cost)
-    limit += _TIE_RATIO * abs(limit) + _TIE_FLOOR
-    ties = 0
-    for cost in costs:
-        ties += cost <= limit
-    rank = int(uniform * ties)
-    for index in range(costs.size):
-        if costs[index] <= limit:
-            if rank == 0:
-                return index
-            rank -= 1
-    raise ValueError("no least cost: a cost is not a number")

@@ -1,0 +1,24 @@
+"""Least loaded: join the shortest queue."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pipeline.routing.base import PoolView, RequestView, Router, RouterState
+from pipeline.routing.ties import least
+from pipeline.spec import NonNegative
+
+
+class LeastLoaded(Router):
+    """Sends a request where in_flight_count + queue_weight * queue_count is least.
+
+    in_flight_count is the router's own, up to date; it holds the queued requests already. queue_count is the
+    snapshot's: at weight 1 a request that waits counts twice, one that runs once; at 0 the router trusts its own
+    count alone.
+    """
+
+    queue_weight: NonNegative
+
+    def pick(self, request: RequestView, pool: PoolView, state: RouterState, rng: np.random.Generator) -> int:
+        """The position with the least load."""
+        return least(pool.in_flight_count + self.queue_weight * pool.queue_count, rng.random())

@@ -1,0 +1,66 @@
+"""A digest changes with the code a job reaches, and with nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.provenance import code_digest, digest, kernel_digest
+
+CONFIG = {"eviction": {"_target_": "pipeline.plug.lru.Lru"}, "list": [{"_target_": "pipeline.plug.fifo.Fifo"}]}
+
+
+@pytest.fixture
+def src(tmp_path: Path) -> Path:
+    files = {
+        "pipeline/__init__.py": "",
+        "pipeline/helper.py": "import numba\nX = 1\n",
+        "pipeline/unrelated.py": "Y = 1\n",
+        "pipeline/plug/__init__.py": "",
+        "pipeline/plug/lru.py": "from pipeline import helper\n",
+        "pipeline/plug/fifo.py": "def f():\n    from pipeline.deep.inside import thing\n",
+        "pipeline/deep/__init__.py": "",
+        "pipeline/deep/inside.py": "thing = 1\n",
+        "pipeline/deep/sql/mart.sql": "select 1",
+        "script.py": "print(1)\n",
+    }
+    for name, text in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("file", "is_reached"),
+    [
+        ("script.py", True),
+        ("pipeline/helper.py", True),
+        ("pipeline/plug/lru.py", True),
+        ("pipeline/deep/inside.py", True),
+        ("pipeline/deep/sql/mart.sql", True),
+        ("pipeline/unrelated.py", False),
+    ],
+)
+def test_digest_follows_imports_and_targets(src: Path, file: str, is_reached: bool) -> None:
+    before = code_digest(src / "script.py", CONFIG, src)
+    (src / file).write_text((src / file).read_text() + "# edited\n")
+    assert (code_digest(src / "script.py", CONFIG, src) != before) == is_reached
+
+
+def test_digest_without_the_plug_in_does_not_change_with_it(src: Path) -> None:
+    before = code_digest(src / "script.py", {}, src)
+    (src / "pipeline/plug/lru.py").write_text("edited = True\n")
+    assert code_digest(src / "script.py", {}, src) == before
+
+
+def test_kernel_digest_covers_the_callee(src: Path) -> None:
+    before = kernel_digest(src)
+    (src / "pipeline/helper.py").write_text("import numba\nX = 2\n")
+    assert kernel_digest(src) != before
+
+
+def test_digest_ignores_the_order_of_keys() -> None:
+    assert digest({"a": 1, "b": [2]}) == digest({"b": [2], "a": 1})
+    assert digest({"a": 1}) != digest({"a": 2})
