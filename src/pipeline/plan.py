@@ -12,14 +12,15 @@ from typing import Any
 
 from pipeline.cell import Cell
 from pipeline.grid import CellConfig, Study
-from pipeline.hardware.silicon import Silicon
+from pipeline.hardware.spec import Hardware
 from pipeline.provenance import code_digest, digest
-from pipeline.spec import InputError
+from pipeline.spec import InputError, build
 from pipeline.tables import replacing
-from pipeline.trace.base import TraceSource
 
 LIMITS = ("tensor_parallel", "max_running", "max_batched_tokens")
 UNCALIBRATED = {"_target_": "pipeline.hardware.datasheet.Datasheet"}
+SCRIPTS = {"place": "simulate", "route": "simulate"}
+"""Stages whose script has another name."""
 SIMULATED = ("cells", "provenance", "requests", "tier_usage", "transfers", "timeline")
 OUTPUTS = {
     "calibrate": ("step_samples.parquet", "constants.parquet", "link_calibration.parquet"),
@@ -55,7 +56,7 @@ class Plan:
     root: Path
     items: dict[str, dict[str, Item]] = field(default_factory=lambda: {stage: {} for stage in OUTPUTS})
     remarks: list[str] = field(default_factory=list)
-    _checksums: dict[Path, str] = field(default_factory=dict)
+    checksums: dict[Path, str] = field(default_factory=dict)
 
     def keys(self, stage: str) -> list[str]:
         """Keys of a stage, in a stable order."""
@@ -64,7 +65,8 @@ class Plan:
     def add(self, stage: str, label: str, config: Any, upstream: Mapping[str, Iterable[str]]) -> str:
         """Add a job (once) and return its key."""
         ups = {name: sorted(set(keys)) for name, keys in upstream.items()}
-        item = Item(stage, label, config, ups, code_digest(self.root / f"workflow/scripts/{stage}.py", config))
+        script = self.root / f"workflow/scripts/{SCRIPTS.get(stage, stage)}.py"
+        item = Item(stage, label, config, ups, code_digest(script, config))
         self.items[stage].setdefault(item.key, item)
         return item.key
 
@@ -104,7 +106,7 @@ def _cell_item(plan: Plan, cell: CellConfig) -> dict[str, Any]:
     reference = _fall_back(plan, dict(cell.reference))
     built = Cell.of(values)
     Cell.of(reference)
-    measured = _measured(plan, values, cell.choices)
+    measured = _measured(plan, values, cell.choices, built)
     upstream = {"trace": _trace(plan, values, cell.choices, built), **measured}
     if built.load is not None and built.load.share_of_capacity_ratio is not None:
         tuned = {"trace": _trace(plan, reference, cell.choices, built), **measured}
@@ -114,10 +116,15 @@ def _cell_item(plan: Plan, cell: CellConfig) -> dict[str, Any]:
     return {"choices": dict(cell.choices), "axes": dict(cell.axes), "values": values, "upstream": upstream}
 
 
-def _measured(plan: Plan, values: Mapping[str, Any], choices: Mapping[str, str]) -> dict[str, str]:
+def _measured(plan: Plan, values: Mapping[str, Any], choices: Mapping[str, str], cell: Cell) -> dict[str, str]:
     """Keys of the calibration and the step table that a cell rests on."""
     engine = {"_target_": "pipeline.values.EngineLimits", **{name: values["engine"][name] for name in LIMITS}}
-    machine = {"hardware": values["hardware"], "model": values["model"], "engine": engine}
+    machine = {
+        "hardware": values["hardware"],
+        "model": values["model"],
+        "engine": engine,
+        "checksum": _checksum(plan, "hardware.source.path", cell.hardware.source.file()),
+    }
     label = f"{choices['hardware']} {choices['model']} tp{engine['tensor_parallel']}"
     calibrate = plan.add("calibrate", label, machine, {})
     config = {
@@ -136,37 +143,36 @@ def _trace(plan: Plan, values: Mapping[str, Any], choices: Mapping[str, str], ce
         "option": choices["trace"],
         "seed": values["seed"],
         "max_context_tokens": cell.max_context_tokens,
-        "checksum": _checksum(plan, cell.trace),
+        "checksum": _checksum(plan, "trace.path", cell.trace.file()),
     }
     return plan.add("trace", f"{choices['trace']} seed {values['seed']}", config, {})
 
 
-def _checksum(plan: Plan, trace: TraceSource) -> str | None:
-    """Checksum of the trace's file: a trace that changed is another trace. Raises InputError if there is none."""
-    path = trace.file()
+def _checksum(plan: Plan, where: str, path: Path | None) -> str | None:
+    """Checksum of a file that a job reads: another content is another job. Raises InputError if there is none."""
     if path is None:
         return None
-    if not path.is_file():
-        raise InputError(f"trace.path: given {str(path)!r}, but there is no such file")
-    if path not in plan._checksums:
+    if path not in plan.checksums:
+        if not path.is_file():
+            raise InputError(f"{where}: given {str(path)!r}, but there is no such file")
         try:
             with path.open("rb") as file:
-                plan._checksums[path] = hashlib.file_digest(file, "sha256").hexdigest()
+                plan.checksums[path] = hashlib.file_digest(file, "sha256").hexdigest()
         except OSError as exc:
-            raise InputError(f"trace.path: {path} cannot be read: {exc.strerror}") from exc
-    return plan._checksums[path]
+            raise InputError(f"{where}: {path} cannot be read: {exc.strerror}") from exc
+    return plan.checksums[path]
 
 
 def _fall_back(plan: Plan, values: dict[str, Any]) -> dict[str, Any]:
     """Put datasheet figures in the place of kernel tables where their package does not run, and say so."""
     hardware = values["hardware"]
-    if hardware["source"]["_target_"].endswith(".Silicon") and not Silicon.available():
-        plan.remark(
-            f"hardware={hardware['name']}: kernel tables need Linux x86-64; using datasheet figures, so every result "
-            "is marked uncalibrated"
-        )
-        return values | {"hardware": hardware | {"source": UNCALIBRATED}}
-    return values
+    if build(hardware, "hardware", Hardware).source.runs_here():
+        return values
+    plan.remark(
+        f"hardware={hardware['name']}: its kernel tables need Linux x86-64; datasheet figures take their place, so every "
+        "result is marked uncalibrated"
+    )
+    return values | {"hardware": hardware | {"source": UNCALIBRATED}}
 
 
 def freeze(plan: Plan, results: Path) -> None:

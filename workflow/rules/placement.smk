@@ -18,7 +18,7 @@ rule simulate_placement:
     message:
         "place: {params.what}"
     shell:
-        "{params.job}/place.py {params.item} $(dirname {output[0]}) {log}"
+        "{params.job}/simulate.py {params.item} $(dirname {output[0]}) {log}"
 
 
 rule place:

@@ -18,7 +18,7 @@ rule simulate_routing:
     message:
         "route: {params.what}"
     shell:
-        "{params.job}/route.py {params.item} $(dirname {output[0]}) {log}"
+        "{params.job}/simulate.py {params.item} $(dirname {output[0]}) {log}"
 
 
 rule route:

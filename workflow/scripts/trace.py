@@ -10,7 +10,7 @@ from pipeline.trace.storage import to_arrays
 
 def work(job: Job) -> None:
     source = build(job.config["trace"], "trace", TraceSource)
-    loaded = source.load(job.config["option"], job.config["seed"], job.config["max_context_tokens"])
+    loaded = source.load(job.config["seed"], job.config["max_context_tokens"])
     tables.write_arrays(job.out / "trace.npz", to_arrays(loaded.trace))
     tables.write(job.out, TRACE_QUALITY, loaded.quality)
     for row in loaded.quality.to_pylist():
