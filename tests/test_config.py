@@ -12,9 +12,10 @@ from pipeline.spec import InputError
 
 FILES = {
     "config.yaml": (
-        "defaults: [eviction: lru, trace: chat, slo: tight, slo@report_slo: tight, price: paper, study: s, _self_]\n"
+        "defaults: [eviction: lru, routing: rr, trace: chat, slo: tight, slo@report_slo: tight, price: paper, claims: none, study: s, _self_]\n"
         "seed: 0\ntrain_seed: 0\n"
     ),
+    "routing/rr.yaml": "kind: rr\n",
     "eviction/lru.yaml": "kind: lru\n",
     "eviction/s3fifo.yaml": "kind: s3fifo\nsmall_queue_ratio: 0.1\n",
     "trace/chat.yaml": "kind: chat\nsession_count: 10\n",
@@ -22,6 +23,7 @@ FILES = {
     "trace/mine.yaml": "kind: mine\npath: ???\n",
     "slo/tight.yaml": "ttft_ms: 1\n",
     "price/paper.yaml": "usd: 1\n",
+    "claims/none.yaml": "papers: []\n",
     "study/s.yaml": """
 name: s
 about: a study
@@ -99,14 +101,14 @@ def test_a_value_inside_a_varied_option(conf: Conf) -> None:
 def test_the_report_alone(conf: Conf) -> None:
     before, after = load_study(conf, "s", []), load_study(conf, "s", ["report_slo.ttft_ms=7"])
     assert [c.values for c in before.cells] == [c.values for c in after.cells]
-    assert after.report["slo"] == {"ttft_ms": 7}
+    assert after.report == before.report | {"slo": {"ttft_ms": 7}}
 
 
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
         ("eviction=lruu", "eviction: given 'lruu', expected one of lru, s3fifo"),
-        ("evicton=lru", "evicton: unknown group; expected one of eviction, price, slo, study, trace, seed"),
+        ("evicton=lru", "evicton: unknown group; expected one of claims, eviction, price, routing, slo, study, trace, seed"),
         ("eviction=lru,mru", "eviction: given 'mru', expected one of lru, s3fifo"),
         ("slo.ttft=3", "slo.ttft: unknown key 'ttft' in slo; allowed: ttft_ms"),
         ("slo.ttft_ms.x=3", "unknown key 'x' in slo.ttft_ms; allowed: none, it is a value"),

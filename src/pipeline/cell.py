@@ -11,6 +11,7 @@ from pipeline.eviction.base import EvictionPolicy
 from pipeline.hardware.spec import Hardware
 from pipeline.placement.base import Placement
 from pipeline.predictor.base import Predictor
+from pipeline.predictor.tau import TypicalLoad
 from pipeline.routing.base import Router
 from pipeline.routing.length import LengthPredictor
 from pipeline.spec import InputError, Spec, build
@@ -33,6 +34,7 @@ class Cell(Spec):
     placement: Placement
     routing: Router
     length: LengthPredictor
+    tau: TypicalLoad
     cluster: Cluster
     slo: Slo
     load: Load | None

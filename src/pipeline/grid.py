@@ -15,7 +15,7 @@ from pipeline.spec import InputError
 
 STAGES = ("place", "route")
 NO_DATA = "KVPLAN_DATA is not set: synthetic traffic only, no real trace (README.md, 'Your own trace')"
-NOT_IN_A_CELL = ("study", "price", "report_slo")
+NOT_IN_A_CELL = ("study", "price", "report_slo", "claims")
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,15 @@ def load_study(conf: Conf, name: Any, texts: Sequence[str]) -> Study:
     cells = [
         cell for stage in STAGES for cell in _cells(stage, axes[stage], study, _Sources(base, choices, catalogue, mine))
     ]
-    report = {"slo": base["report_slo"], "price": base["price"], "slo_option": choices["slo@report_slo"]}
+    prices = conf.catalogue({"price": conf.groups["price"]})["price"]
+    report = {
+        "slo": base["report_slo"],
+        "price": base["price"],
+        "prices": [prices[option] for option in sorted(prices)],
+        "claims": base["claims"],
+        "reference_eviction": study["place"]["reference"].get("eviction", choices["eviction"]),
+        "reference_routing": study["route"]["reference"].get("routing", choices["routing"]),
+    }
     scatter = {stage: tuple(study[stage]["scatter"]) for stage in STAGES}
     return Study(study["name"], study["about"], cells, scatter, report, tuple(dict.fromkeys(remarks)))
 

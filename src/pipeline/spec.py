@@ -79,4 +79,7 @@ def _explain(error: Any, cls: type[Spec], where: str) -> str:
         return f"{path}: unknown key; allowed: {', '.join(sorted(cls.model_fields))}"
     if error["type"] == "missing":
         return f"{path}: missing"
-    return f"{path}: given {error['input']!r}: {error['msg'].removeprefix('Value error, ')}"
+    message = str(error["msg"].removeprefix("Value error, "))
+    if not error["loc"]:  # a check over several fields, which names them and what was given itself
+        return message
+    return f"{path}: given {error['input']!r}: {message}"

@@ -63,9 +63,18 @@ def _array(table: Table, column: Column, values: Any, count: int) -> pa.Array:
     if not _is_sequence(values):
         values = [values] * count
     try:
-        return pa.array(values, type=_ARROW[column.kind], from_pandas=True)
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as exc:
+        if column.kind == "float" and not isinstance(values, pa.Array):
+            values = _floats(values)
+            return pa.array(values, mask=np.isnan(values))
+        return pa.array(values, type=_ARROW[column.kind])
+    except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError) as exc:
         raise InputError(f"table {table.name}, column {column.name}: expected {column.kind}: {exc}") from exc
+
+
+def _floats(values: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
+    if isinstance(values, np.ndarray) and values.dtype.kind in "fiu":
+        return values.astype(np.float64)
+    return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
 
 
 def check(table: Table, data: pa.Table) -> pa.Table:

@@ -98,12 +98,38 @@ class Engine(EngineLimits):
 
 
 class Tiers(Spec):
-    """KV capacity of one instance below HBM, in bytes per instance (all ranks together)."""
+    """KV capacity of one instance, all its ranks together: DRAM and SSD in bytes, or as multiples of HBM's."""
 
     name: str
-    hbm_kv_bytes: NonNegative | None = Field(None, description="null: what the engine leaves for KV")
-    dram_bytes: NonNegative
-    ssd_bytes: NonNegative
+    hbm_kv_bytes: Positive | None = Field(description="null: what the engine leaves for KV, which is also the most")
+    dram_bytes: NonNegative | None
+    ssd_bytes: NonNegative | None
+    shape: tuple[Positive, NonNegative, NonNegative] | None = Field(description="HBM : DRAM : SSD, as 1, 8, 64")
+
+    @model_validator(mode="after")
+    def _bytes_or_shape(self) -> Tiers:
+        given = (self.dram_bytes is not None, self.ssd_bytes is not None)
+        if given != ((True, True) if self.shape is None else (False, False)):
+            raise ValueError(
+                f"tiers: given dram_bytes {self.dram_bytes}, ssd_bytes {self.ssd_bytes} and shape {self.shape}, "
+                "expected either both bytes and shape null, or a shape and both bytes null"
+            )
+        return self
+
+    def capacity_bytes(self, engine_kv_bytes: float) -> tuple[float, float, float, float]:
+        """KV bytes of one instance in each of TIERS, where the engine leaves `engine_kv_bytes` of HBM for KV.
+
+        Raises ValueError when more HBM is asked for than is left.
+        """
+        hbm = engine_kv_bytes if self.hbm_kv_bytes is None else self.hbm_kv_bytes
+        if hbm > engine_kv_bytes:
+            raise ValueError(
+                f"tiers.hbm_kv_bytes: given {hbm:.6g}, but the engine leaves {engine_kv_bytes:.6g} bytes for KV"
+            )
+        if self.shape is not None:
+            unit = hbm / self.shape[0]
+            return hbm, unit * self.shape[1], unit * self.shape[2], 0.0
+        return hbm, self.dram_bytes or 0.0, self.ssd_bytes or 0.0, 0.0
 
 
 class Pool(Spec):

@@ -1,37 +1,28 @@
-"""What an eviction policy is: five compiled functions over the arrays of one tier.
+"""What an eviction policy is: five compiled functions over the state of one tier.
 
 A policy file holds plain `@njit` functions and one Spec class that hands them to `compile_functions`. They become C
-callbacks with fixed signatures, so a caller's kernel is compiled once for all policies, cached across processes, and
-a call costs about 5 ns.
+functions with fixed signatures, called by address (calls.py): so a caller's kernel is compiled once for all policies,
+cached across processes, and a call costs a few nanoseconds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import cfunc, typeof, types
+from numba import cfunc, njit, typeof, types
 from numpy.typing import NDArray
 
+from pipeline.eviction.records import make_record, view_float_table, view_int_table
 from pipeline.spec import Spec
 
-
-class PolicyArrays(NamedTuple):
-    """State of a policy in one tier; each policy says what its columns mean. Blocks are numbered 0..n-1.
-
-    links: int32 (n + extra rows, columns): a block's fields lie side by side, in one cache line; the extra rows are
-        list heads and the like. scores: float64 (n, columns). state, params: int64 and float64 scalars by position.
-    """
-
-    links: NDArray[np.int32]
-    scores: NDArray[np.float64]
-    state: NDArray[np.int64]
-    params: NDArray[np.float64]
+PolicyState = np.record
+SCALARS = 16
 
 
 class PolicyFunctions(NamedTuple):
-    """The five operations. `time_s` is simulated time; a block is named by its number.
+    """Addresses of the five operations. `time_s` is simulated time; a block is named by its number, 0..n-1.
 
     insert(a, block, time_s): the block has become resident in this tier.
     touch(a, block, time_s): a resident block was used.
@@ -42,55 +33,65 @@ class PolicyFunctions(NamedTuple):
         release brings a parked block back, where the policy would have it. A parked block may be touched or removed.
     """
 
-    insert: Any
-    touch: Any
-    release: Any
-    remove: Any
-    victim: Any
+    insert: int
+    touch: int
+    release: int
+    remove: int
+    victim: int
 
 
-def allocate(rows: int, columns: int, score_shape: tuple[int, int] = (1, 1), scalars: int = 16) -> PolicyArrays:
-    """Arrays of zeros: `rows` are the blocks plus what else the policy links."""
-    return PolicyArrays(
-        np.zeros((rows, columns), np.int32),
-        np.zeros(score_shape, np.float64),
-        np.zeros(scalars, np.int64),
-        np.zeros(scalars, np.float64),
-    )
+def allocate(rows: int, columns: int, score_rows: int = 1, score_columns: int = 1) -> PolicyState:
+    """Make the zeroed state of a policy in one tier; the policy says what columns, rows and scalars mean.
+
+    links(a): int32 (rows, columns): the fields of a block lie side by side, in one cache line; rows beyond the blocks
+    are list heads and the like. scores(a): float64 (score_rows, score_columns). a.state, a.params: 16 scalars each.
+    """
+    numbers: list[tuple[Any, ...]] = [("state", np.int64, (SCALARS,)), ("params", np.float64, (SCALARS,))]
+    arrays: dict[str, NDArray[Any]] = {
+        "links": np.zeros((rows, columns), np.int32),
+        "scores": np.zeros((score_rows, score_columns)),
+    }
+    return make_record(numbers, arrays)
 
 
-ARRAYS_TYPE = typeof(allocate(1, 1))
-PINS_TYPE = types.int32[::1]
-ON_BLOCK = types.void(ARRAYS_TYPE, types.int64, types.float64)
-ON_REMOVE = types.void(ARRAYS_TYPE, types.int64)
-ON_VICTIM = types.int64(ARRAYS_TYPE, PINS_TYPE, types.float64)
+@njit(cache=True)
+def links(a: PolicyState) -> NDArray[np.int32]:
+    """View the links, (rows, columns)."""
+    return view_int_table(a, a.links_at, a.links_rows, a.links_columns)
 
 
-def compile_functions(
-    insert: Callable[..., Any],
-    touch: Callable[..., Any],
-    release: Callable[..., Any],
-    remove: Callable[..., Any],
-    victim: Callable[..., Any],
-) -> PolicyFunctions:
-    """Turn a policy file's `@njit` functions into callbacks with the fixed signatures (compiled once, then cached)."""
+@njit(cache=True)
+def scores(a: PolicyState) -> NDArray[np.float64]:
+    """View the scores, (rows, columns)."""
+    return view_float_table(a, a.scores_at, a.scores_rows, a.scores_columns)
 
-    def callback(signature: Any, function: Any) -> Any:
-        return cfunc(signature, cache=True)(function.py_func)
 
+STATE_TYPE = typeof(allocate(1, 1))
+ON_BLOCK = types.void(STATE_TYPE, types.int64, types.float64)
+ON_REMOVE = types.void(STATE_TYPE, types.int64)
+ON_VICTIM = types.int64(STATE_TYPE, types.CPointer(types.int32), types.float64)
+
+
+def compile_functions(insert: Any, touch: Any, release: Any, remove: Any, victim: Any) -> PolicyFunctions:
+    """Make C functions of the fixed signatures from a policy file's `@njit` functions (compiled once, then cached)."""
     return PolicyFunctions(
-        callback(ON_BLOCK, insert),
-        callback(ON_BLOCK, touch),
-        callback(ON_BLOCK, release),
-        callback(ON_REMOVE, remove),
-        callback(ON_VICTIM, victim),
+        _compile(ON_BLOCK, insert).address,
+        _compile(ON_BLOCK, touch).address,
+        _compile(ON_BLOCK, release).address,
+        _compile(ON_REMOVE, remove).address,
+        _compile(ON_VICTIM, victim).address,
     )
+
+
+@cache  # which also keeps the code behind the address for the life of the process
+def _compile(signature: Any, function: Any) -> Any:
+    return cfunc(signature, cache=True)(function.py_func)
 
 
 class EvictionPolicy(Spec):
     """Decides which block leaves a full tier."""
 
-    def arrays(self, block_count: int, capacity_blocks: int) -> PolicyArrays:
+    def state(self, block_count: int, capacity_blocks: int) -> PolicyState:
         """Empty state for a tier of `capacity_blocks` out of `block_count` distinct blocks."""
         raise NotImplementedError
 

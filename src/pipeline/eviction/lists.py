@@ -1,4 +1,4 @@
-"""Doubly linked lists in the rows of `links`, each around a head row: the oldest is evicted first.
+"""Doubly linked lists in the rows of `links`, each around a head row; the oldest row is evicted first.
 
 Columns PREV and NEXT of any row; a row outside every list has NEXT = OUT.
 """
@@ -9,6 +9,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from pipeline.eviction.base import PolicyState, links
+
 Links = NDArray[np.int32]
 
 PREV, NEXT = 0, 1
@@ -16,61 +18,70 @@ OUT = -1
 
 
 @njit(cache=True)
-def make_empty(links: Links, head: int) -> None:
-    """Make `head` an empty list."""
-    links[head, PREV] = head
-    links[head, NEXT] = head
+def make_lists(a: PolicyState, head_count: int) -> None:
+    """Make the last `head_count` rows heads of empty lists, and put every other row outside."""
+    rows = links(a)
+    first_head = rows.shape[0] - head_count
+    rows[:first_head, NEXT] = OUT
+    for head in range(first_head, rows.shape[0]):
+        make_empty(rows, head)
 
 
 @njit(cache=True)
-def is_linked(links: Links, row: int) -> bool:
+def make_empty(rows: Links, head: int) -> None:
+    """Make `head` the head of an empty list."""
+    rows[head, PREV] = head
+    rows[head, NEXT] = head
+
+
+@njit(cache=True)
+def is_linked(rows: Links, row: int) -> bool:
     """Say whether `row` is in a list."""
-    return links[row, NEXT] != OUT
+    return rows[row, NEXT] != OUT
 
 
 @njit(cache=True)
-def oldest(links: Links, head: int) -> int:
-    """Return the oldest row of the list; `head` itself if it is empty."""
-    return links[head, NEXT]
+def is_empty(rows: Links, head: int) -> bool:
+    """Say whether the list of `head` is empty."""
+    return rows[head, NEXT] == head
 
 
 @njit(cache=True)
-def link_between(links: Links, before: int, row: int, after: int) -> None:
+def link_between(rows: Links, before: int, row: int, after: int) -> None:
     """Put `row` between two neighbours."""
-    links[row, PREV] = before
-    links[row, NEXT] = after
-    links[before, NEXT] = row
-    links[after, PREV] = row
+    rows[row, PREV] = before
+    rows[row, NEXT] = after
+    rows[before, NEXT] = row
+    rows[after, PREV] = row
 
 
 @njit(cache=True)
-def push_newest(links: Links, head: int, row: int) -> None:
-    """Append `row` at the end that is evicted last."""
-    link_between(links, links[head, PREV], row, head)
+def push_newest(rows: Links, head: int, row: int) -> None:
+    """Put `row` at the end that is evicted last."""
+    link_between(rows, rows[head, PREV], row, head)
 
 
 @njit(cache=True)
-def push_oldest(links: Links, head: int, row: int) -> None:
+def push_oldest(rows: Links, head: int, row: int) -> None:
     """Put `row` at the end that is evicted first."""
-    link_between(links, head, row, links[head, NEXT])
+    link_between(rows, head, row, rows[head, NEXT])
 
 
 @njit(cache=True)
-def unlink(links: Links, row: int) -> None:
+def unlink(rows: Links, row: int) -> None:
     """Take `row` out of its list."""
-    before, after = links[row, PREV], links[row, NEXT]
-    links[before, NEXT] = after
-    links[after, PREV] = before
-    links[row, NEXT] = OUT
+    before, after = rows[row, PREV], rows[row, NEXT]
+    rows[before, NEXT] = after
+    rows[after, PREV] = before
+    rows[row, NEXT] = OUT
 
 
 @njit(cache=True)
-def pop_free(links: Links, head: int, pins: NDArray[np.int32]) -> int:
-    """Take out the oldest block that nobody uses; those in use before it leave the list too. -1 if there is none."""
-    row = links[head, NEXT]
-    while row != head:
-        unlink(links, row)
+def pop_oldest_free(rows: Links, head: int, pins: NDArray[np.int32]) -> int:
+    """Take out the oldest block that nobody uses, and those in use before it; -1 if there is none."""
+    while not is_empty(rows, head):
+        row = rows[head, NEXT]
+        unlink(rows, row)
         if pins[row] == 0:
-            return row
-        row = links[head, NEXT]
+            return int(row)
     return -1

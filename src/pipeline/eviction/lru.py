@@ -6,53 +6,57 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from pipeline.eviction.base import EvictionPolicy, PolicyArrays, PolicyFunctions, allocate, compile_functions
-from pipeline.eviction.lists import NEXT, OUT, is_linked, make_empty, pop_free, push_newest, unlink
+from pipeline.eviction.base import EvictionPolicy, PolicyFunctions, PolicyState, allocate, compile_functions, links
+from pipeline.eviction.lists import is_linked, make_lists, pop_oldest_free, push_newest, unlink
 
 
 @njit
-def insert(a: PolicyArrays, block: int, time_s: float) -> None:
-    """Make it the newest."""
-    push_newest(a.links, a.links.shape[0] - 1, block)
+def insert(a: PolicyState, block: int, _time_s: float) -> None:
+    """Make the block the newest."""
+    rows = links(a)
+    push_newest(rows, rows.shape[0] - 1, block)
 
 
 @njit
-def touch(a: PolicyArrays, block: int, time_s: float) -> None:
-    """Make it the newest; a parked block stays parked until it is released."""
-    if is_linked(a.links, block):
-        unlink(a.links, block)
-        push_newest(a.links, a.links.shape[0] - 1, block)
+def touch(a: PolicyState, block: int, _time_s: float) -> None:
+    """Make the block the newest; a parked one waits for its release."""
+    rows = links(a)
+    if is_linked(rows, block):
+        unlink(rows, block)
+        push_newest(rows, rows.shape[0] - 1, block)
 
 
 @njit
-def release(a: PolicyArrays, block: int, time_s: float) -> None:
-    """Make it the newest: it was in use until now."""
-    if is_linked(a.links, block):
-        unlink(a.links, block)
-    push_newest(a.links, a.links.shape[0] - 1, block)
+def release(a: PolicyState, block: int, _time_s: float) -> None:
+    """Make the block the newest: it was in use until now."""
+    rows = links(a)
+    if is_linked(rows, block):
+        unlink(rows, block)
+    push_newest(rows, rows.shape[0] - 1, block)
 
 
 @njit
-def remove(a: PolicyArrays, block: int) -> None:
-    """Forget it."""
-    if is_linked(a.links, block):
-        unlink(a.links, block)
+def remove(a: PolicyState, block: int) -> None:
+    """Forget the block."""
+    rows = links(a)
+    if is_linked(rows, block):
+        unlink(rows, block)
 
 
 @njit
-def victim(a: PolicyArrays, pins: NDArray[np.int32], time_s: float) -> int:
-    """Take out the oldest block that is not in use."""
-    return pop_free(a.links, a.links.shape[0] - 1, pins)
+def victim(a: PolicyState, pins: NDArray[np.int32], _time_s: float) -> int:
+    """Take out the oldest block that nobody uses."""
+    rows = links(a)
+    return pop_oldest_free(rows, rows.shape[0] - 1, pins)
 
 
 class Lru(EvictionPolicy):
-    """Least recently used; being in use counts as use, so the order is that of the last release."""
+    """Least recently used. Being in use counts as use: the order is that of the last release."""
 
-    def arrays(self, block_count: int, capacity_blocks: int) -> PolicyArrays:  # noqa: ARG002
-        """Return one empty list; its head is the last row."""
+    def state(self, block_count: int, capacity_blocks: int) -> PolicyState:  # noqa: ARG002
+        """Make one empty list; its head is the last row."""
         a = allocate(block_count + 1, 2)
-        a.links[:, NEXT] = OUT
-        make_empty(a.links, block_count)
+        make_lists(a, 1)
         return a
 
     def functions(self) -> PolicyFunctions:

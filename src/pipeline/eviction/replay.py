@@ -6,23 +6,30 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from pipeline.eviction.base import EvictionPolicy, PolicyArrays, PolicyFunctions
+from pipeline.eviction.base import EvictionPolicy, PolicyFunctions, PolicyState
+from pipeline.eviction.calls import insert, touch, victim
+from pipeline.spec import InputError
 
 
 def misses(policy: EvictionPolicy, block_ids: NDArray[np.int64], block_count: int, capacity_blocks: int) -> int:
     """Count the misses of unit-size accesses in order, inserted on a miss, from an empty cache.
 
-    block_ids: (n,) in 0..block_count-1. capacity_blocks: at least 1.
+    block_ids: (n,) in 0..block_count-1. capacity_blocks: at least 1. Raises InputError for anything else.
     """
+    if capacity_blocks < 1:
+        raise InputError(f"capacity_blocks: given {capacity_blocks}, expected at least 1")
+    if block_ids.size and not 0 <= block_ids.min() <= block_ids.max() < block_count:
+        given = f"{block_ids.min()}..{block_ids.max()}"
+        raise InputError(f"block_ids: given {given}, expected 0..{block_count - 1}")
     resident = np.zeros(block_count, np.bool_)
     pins = np.zeros(block_count, np.int32)
-    arrays = policy.arrays(block_count, capacity_blocks)
-    return int(_misses(arrays, policy.functions(), pins, resident, block_ids, capacity_blocks))
+    state = policy.state(block_count, capacity_blocks)
+    return int(_misses(state, policy.functions(), pins, resident, block_ids, capacity_blocks))
 
 
 @njit(cache=True)
 def _misses(
-    a: PolicyArrays,
+    a: PolicyState,
     functions: PolicyFunctions,
     pins: NDArray[np.int32],
     resident: NDArray[np.bool_],
@@ -34,13 +41,13 @@ def _misses(
     for i in range(block_ids.size):
         block = block_ids[i]
         if resident[block]:
-            functions.touch(a, block, float(i))
+            touch(functions, a, block, float(i))
             continue
         missed += 1
         if used_blocks == capacity_blocks:
-            resident[functions.victim(a, pins, float(i))] = False
+            resident[victim(functions, a, pins, float(i))] = False
         else:
             used_blocks += 1
-        functions.insert(a, block, float(i))
+        insert(functions, a, block, float(i))
         resident[block] = True
     return missed

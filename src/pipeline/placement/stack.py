@@ -10,15 +10,13 @@ from __future__ import annotations
 
 from numba import njit
 
+from pipeline.eviction import calls
 from pipeline.placement.base import DEMOTE, ONBOARD
 from pipeline.placement.state import (
     DRAM,
     HBM,
     IN_HBM,
-    MISSES,
     NONE,
-    PINNED,
-    PRIVATE,
     REMOTE,
     SSD,
     Ints,
@@ -26,15 +24,15 @@ from pipeline.placement.state import (
     StackPolicies,
     check_invariants,
     lookup_blocks,
+    lower_pins,
     make_stack,
+    pins,
+    where,
 )
 
 __all__ = [
     "DRAM",
     "HBM",
-    "MISSES",
-    "PINNED",
-    "PRIVATE",
     "REMOTE",
     "SSD",
     "Stack",
@@ -59,7 +57,7 @@ __all__ = [
 def match(stack: Stack, ids: Ints, start: int, stop: int) -> int:
     """Count the leading run of blocks that some tier holds; changes nothing."""
     i = start
-    while i < stop and stack.where[ids[i]] != 0:
+    while i < stop and where(stack)[ids[i]] != 0:
         i += 1
     return i - start
 
@@ -67,18 +65,18 @@ def match(stack: Stack, ids: Ints, start: int, stop: int) -> int:
 @njit(cache=True)
 def can_hold(stack: Stack, blocks_needed: int) -> bool:
     """Say whether HBM could take `blocks_needed` more blocks in use, by evicting those that nobody uses."""
-    in_use = stack.counts[PRIVATE] + stack.counts[PINNED]
+    in_use = stack.private_blocks + stack.pinned_blocks
     return stack.capacity_blocks[HBM] - in_use >= blocks_needed
 
 
 @njit(cache=True)
 def account(stack: Stack, time_s: float) -> None:
     """Bring the integrals of used blocks up to `time_s`; call it before `free_private` if time has moved."""
-    elapsed_s = time_s - stack.last_s[0]
+    elapsed_s = time_s - stack.last_s
     if elapsed_s > 0:
         for tier in range(stack.used_blocks.size):
             stack.used_block_seconds[tier] += stack.used_blocks[tier] * elapsed_s
-        stack.last_s[0] = time_s
+        stack.last_s = time_s
 
 
 @njit(cache=True)
@@ -94,9 +92,9 @@ def acquire(
     pinned, absent = _pin(stack, ids, start, run)
     if not can_hold(stack, pinned):
         for i in range(start, start + run):
-            stack.pins[ids[i]] -= 1
+            pins(stack)[ids[i]] -= 1
         return False, 0, 0, 0
-    stack.counts[PINNED] += pinned
+    stack.pinned_blocks += pinned
     dram, ssd = 0, 0
     if absent > 0:
         # They leave the lower tiers first: else the blocks demoted for them could push them out below.
@@ -107,8 +105,8 @@ def acquire(
         _make_room(stack, policies, absent, time_s)
     for i in range(start, start + run):
         block = ids[i]
-        if stack.where[block] & IN_HBM:
-            policies.functions.touch(policies.arrays[HBM], block, time_s)
+        if where(stack)[block] & IN_HBM:
+            calls.touch(policies.functions, policies.states[HBM], block, time_s)
         else:
             _enter_hbm(stack, policies, block, time_s)
     stack.hit_blocks[HBM] += run - absent
@@ -118,7 +116,7 @@ def acquire(
 @njit(cache=True)
 def record_misses(stack: Stack, block_count: int) -> None:
     """Count blocks that were looked up and are in no tier (hits are counted by `acquire`)."""
-    stack.counts[MISSES] += block_count
+    stack.missed_blocks += block_count
 
 
 @njit(cache=True)
@@ -128,7 +126,7 @@ def reserve(stack: Stack, policies: StackPolicies, block_count: int, time_s: flo
         return False
     account(stack, time_s)
     _make_room(stack, policies, block_count, time_s)
-    stack.counts[PRIVATE] += block_count
+    stack.private_blocks += block_count
     _use_hbm(stack, block_count)
     return True
 
@@ -140,15 +138,15 @@ def commit(stack: Stack, policies: StackPolicies, block: int, time_s: float) -> 
     If another request has brought the block into HBM meanwhile, the private one is given back.
     """
     account(stack, time_s)
-    stack.counts[PRIVATE] -= 1
+    stack.private_blocks -= 1
     stack.used_blocks[HBM] -= 1
-    if stack.pins[block] == 0:
-        stack.counts[PINNED] += 1
-    stack.pins[block] += 1
-    if stack.where[block] & IN_HBM:
-        policies.functions.touch(policies.arrays[HBM], block, time_s)
+    if pins(stack)[block] == 0:
+        stack.pinned_blocks += 1
+    pins(stack)[block] += 1
+    if where(stack)[block] & IN_HBM:
+        calls.touch(policies.functions, policies.states[HBM], block, time_s)
         return
-    if stack.where[block] != 0:
+    if where(stack)[block] != 0:
         _forget_lower(stack, policies, block)
     _enter_hbm(stack, policies, block, time_s)
 
@@ -159,16 +157,16 @@ def release(stack: Stack, policies: StackPolicies, ids: Ints, start: int, stop: 
     account(stack, time_s)
     for i in range(stop - 1, start - 1, -1):
         block = ids[i]
-        stack.pins[block] -= 1
-        if stack.pins[block] == 0:
-            stack.counts[PINNED] -= 1
-            policies.functions.release(policies.arrays[HBM], block, time_s)
+        pins(stack)[block] -= 1
+        if pins(stack)[block] == 0:
+            stack.pinned_blocks -= 1
+            calls.release(policies.functions, policies.states[HBM], block, time_s)
 
 
 @njit(cache=True)
 def free_private(stack: Stack, block_count: int) -> None:
     """Give back private blocks."""
-    stack.counts[PRIVATE] -= block_count
+    stack.private_blocks -= block_count
     stack.used_blocks[HBM] -= block_count
 
 
@@ -192,18 +190,18 @@ def _pin(stack: Stack, ids: Ints, start: int, run: int) -> tuple[int, int]:
     pinned, absent = 0, 0
     for i in range(start, start + run):
         block = ids[i]
-        stack.pins[block] += 1
-        if stack.pins[block] == 1:
+        pins(stack)[block] += 1
+        if pins(stack)[block] == 1:
             pinned += 1
-            absent += stack.where[block] & IN_HBM == 0
+            absent += where(stack)[block] & IN_HBM == 0
     return pinned, absent
 
 
 @njit(cache=True)
 def _enter_hbm(stack: Stack, policies: StackPolicies, block: int, time_s: float) -> None:
-    stack.where[block] |= IN_HBM
+    where(stack)[block] |= IN_HBM
     _use_hbm(stack, 1)
-    policies.functions.insert(policies.arrays[HBM], block, time_s)
+    calls.insert(policies.functions, policies.states[HBM], block, time_s)
 
 
 @njit(cache=True)
@@ -215,7 +213,7 @@ def _use_hbm(stack: Stack, block_count: int) -> None:
 @njit(cache=True)
 def _leave_lower(stack: Stack, policies: StackPolicies, block: int) -> int:
     """Start the way up of a block that is not in HBM; return its tier, -1 if it needs no move."""
-    if stack.where[block] == 0 or stack.where[block] & IN_HBM:
+    if where(stack)[block] == 0 or where(stack)[block] & IN_HBM:
         return NONE
     source = _forget_lower(stack, policies, block)
     stack.hit_blocks[source] += 1
@@ -227,11 +225,11 @@ def _leave_lower(stack: Stack, policies: StackPolicies, block: int) -> int:
 def _forget_lower(stack: Stack, policies: StackPolicies, block: int) -> int:
     """Remove the block from the tier below HBM that holds it; return that tier."""
     tier = DRAM
-    while (stack.where[block] >> tier) & 1 == 0:
+    while (where(stack)[block] >> tier) & 1 == 0:
         tier += 1
-    stack.where[block] = 0
+    where(stack)[block] = 0
     stack.used_blocks[tier] -= 1
-    policies.functions.remove(policies.arrays[tier], block)
+    calls.remove(policies.functions, policies.states[tier], block)
     return tier
 
 
@@ -245,7 +243,7 @@ def _count_move(stack: Stack, source: int, target: int, cause: int) -> None:
 def _make_room(stack: Stack, policies: StackPolicies, block_count: int, time_s: float) -> None:
     """Evict from HBM until `block_count` blocks are free; the caller knows that they can be."""
     while stack.used_blocks[HBM] + block_count > stack.capacity_blocks[HBM]:
-        block = policies.functions.victim(policies.arrays[HBM], stack.pins, time_s)
+        block = calls.victim(policies.functions, policies.states[HBM], pins(stack), time_s)
         if block < 0:
             raise RuntimeError("the eviction policy names no victim, though HBM holds blocks that nobody uses")
         _leave_tier(stack, HBM, block)
@@ -254,7 +252,7 @@ def _make_room(stack: Stack, policies: StackPolicies, block_count: int, time_s: 
 
 @njit(cache=True)
 def _leave_tier(stack: Stack, tier: int, block: int) -> None:
-    stack.where[block] &= ~(1 << tier)
+    where(stack)[block] &= ~(1 << tier)
     stack.used_blocks[tier] -= 1
     stack.evicted_blocks[tier] += 1
 
@@ -267,14 +265,14 @@ def _demote(stack: Stack, policies: StackPolicies, block: int, time_s: float) ->
     while target != NONE:
         pushed_out = NONE
         if stack.used_blocks[target] == stack.capacity_blocks[target]:
-            pushed_out = policies.functions.victim(policies.arrays[target], stack.lower_pins, time_s)
+            pushed_out = calls.victim(policies.functions, policies.states[target], lower_pins(stack), time_s)
             if pushed_out == NONE:
                 return
             _leave_tier(stack, target, pushed_out)
-        stack.where[block] |= 1 << target
+        where(stack)[block] |= 1 << target
         stack.used_blocks[target] += 1
         stack.peak_blocks[target] = max(stack.peak_blocks[target], stack.used_blocks[target])
-        policies.functions.insert(policies.arrays[target], block, time_s)
+        calls.insert(policies.functions, policies.states[target], block, time_s)
         _count_move(stack, source, target, DEMOTE)
         if pushed_out == NONE:
             return

@@ -1,56 +1,63 @@
-"""State of the tier stack of one instance, as arrays, and what must always hold of it."""
+"""State of the tier stack of one instance, and what must always hold of it.
+
+A stack is a record (see eviction/records.py). U distinct blocks; tiers by index HBM, DRAM, SSD, REMOTE.
+
+where(stack): (U,) bit t set: resident in tier t. pins(stack): (U,) running requests that use the block in HBM.
+lower_pins(stack): (U,) likewise for a copy below HBM.
+below: (4,) tier that takes what tier t evicts, -1 if it is dropped.
+capacity_blocks, used_blocks, peak_blocks, hit_blocks, evicted_blocks: (4,); used and peak include private blocks.
+pinned_blocks: blocks of HBM with a user. private_blocks: anonymous blocks of HBM. missed_blocks: misses recorded.
+pending_blocks, moved_blocks: (4, 4, causes) by source, target, cause: not yet taken by the engine; in total.
+used_block_seconds: (4,) integral of used_blocks up to last_s.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numba import njit, typeof
 from numpy.typing import NDArray
 
-from pipeline.eviction.base import EvictionPolicy, PolicyArrays, PolicyFunctions
+from pipeline.eviction.base import EvictionPolicy, PolicyFunctions, PolicyState
+from pipeline.eviction.records import make_record, view_bytes, view_ints
 from pipeline.placement.base import CAUSES, Placement
 from pipeline.values import TIERS
 
 Ints = NDArray[np.int64]
+Stack = np.record
 
 HBM, DRAM, SSD, REMOTE = range(4)
 NONE = -1
-PINNED, PRIVATE, MISSES = range(3)
 IN_HBM = 1 << HBM
-
-
-class Stack(NamedTuple):
-    """Tiers of one instance by index HBM, DRAM, SSD, REMOTE; U distinct blocks, of which a tier holds some.
-
-    where: (U,) bit t set: resident in tier t. pins: (U,) running requests that use the block in HBM. lower_pins: (U,)
-    likewise for a copy below HBM. below: (4,) tier that takes what tier t evicts, -1 if it is dropped.
-    counts: by position PINNED (blocks of HBM with a user), PRIVATE (anonymous blocks of HBM), MISSES (recorded).
-    used_blocks, capacity_blocks, peak_blocks, hit_blocks, evicted_blocks: (4,); used and peak include private blocks.
-    pending_blocks, moved_blocks: (4, 4, causes) by source, target, cause: not yet taken by the engine; in total.
-    used_block_seconds: (4,) integral of used_blocks up to last_s (1,).
-    """
-
-    where: NDArray[np.uint8]
-    pins: NDArray[np.int32]
-    lower_pins: NDArray[np.int32]
-    below: Ints
-    counts: Ints
-    used_blocks: Ints
-    capacity_blocks: Ints
-    peak_blocks: Ints
-    hit_blocks: Ints
-    evicted_blocks: Ints
-    pending_blocks: Ints
-    moved_blocks: Ints
-    used_block_seconds: NDArray[np.float64]
-    last_s: NDArray[np.float64]
 
 
 class StackPolicies(NamedTuple):
     """Eviction state of each tier, and the operations they share."""
 
-    arrays: tuple[PolicyArrays, PolicyArrays, PolicyArrays, PolicyArrays]
+    states: tuple[PolicyState, PolicyState, PolicyState, PolicyState]
     functions: PolicyFunctions
+
+
+def _numbers() -> list[tuple[Any, ...]]:
+    tiers, moves = (len(TIERS),), (len(TIERS), len(TIERS), len(CAUSES))
+    by_tier = ("below", "capacity_blocks", "used_blocks", "peak_blocks", "hit_blocks", "evicted_blocks")
+    return [
+        *((name, np.int64, tiers) for name in by_tier),
+        *((name, np.int64) for name in ("pinned_blocks", "private_blocks", "missed_blocks")),
+        ("pending_blocks", np.int64, moves),
+        ("moved_blocks", np.int64, moves),
+        ("used_block_seconds", np.float64, tiers),
+        ("last_s", np.float64),
+    ]
+
+
+def _empty(block_count: int) -> Stack:
+    arrays = {"where": np.uint8, "pins": np.int32, "lower_pins": np.int32}
+    return make_record(_numbers(), {name: np.zeros(block_count, kind) for name, kind in arrays.items()})
+
+
+STACK_TYPE = typeof(_empty(1))
 
 
 def make_stack(
@@ -64,25 +71,29 @@ def make_stack(
     capacity = np.array(capacity_blocks, np.int64)
     if capacity.shape != (len(TIERS),) or capacity.min() < 0:
         raise ValueError(f"capacity_blocks: given {capacity_blocks}, expected {len(TIERS)} counts, none negative")
-    moves = (len(TIERS), len(TIERS), len(CAUSES))
-    stack = Stack(
-        where=np.zeros(block_count, np.uint8),
-        pins=np.zeros(block_count, np.int32),
-        lower_pins=np.zeros(block_count, np.int32),
-        below=_below(capacity, placement),
-        counts=np.zeros(3, np.int64),
-        used_blocks=np.zeros(len(TIERS), np.int64),
-        capacity_blocks=capacity,
-        peak_blocks=np.zeros(len(TIERS), np.int64),
-        hit_blocks=np.zeros(len(TIERS), np.int64),
-        evicted_blocks=np.zeros(len(TIERS), np.int64),
-        pending_blocks=np.zeros(moves, np.int64),
-        moved_blocks=np.zeros(moves, np.int64),
-        used_block_seconds=np.zeros(len(TIERS), np.float64),
-        last_s=np.zeros(1, np.float64),
-    )
-    hbm, dram, ssd, remote = (eviction.arrays(block_count, int(blocks)) for blocks in capacity)
+    stack = _empty(block_count)
+    stack.capacity_blocks[:] = capacity
+    stack.below[:] = _below(capacity, placement)
+    hbm, dram, ssd, remote = (eviction.state(block_count, int(blocks)) for blocks in capacity)
     return stack, StackPolicies((hbm, dram, ssd, remote), eviction.functions())
+
+
+@njit(cache=True)
+def where(stack: Stack) -> NDArray[np.uint8]:
+    """View the tiers of each block, (U,)."""
+    return view_bytes(stack, stack.where_at, stack.where_rows)
+
+
+@njit(cache=True)
+def pins(stack: Stack) -> NDArray[np.int32]:
+    """View the users of each block in HBM, (U,)."""
+    return view_ints(stack, stack.pins_at, stack.pins_rows)
+
+
+@njit(cache=True)
+def lower_pins(stack: Stack) -> NDArray[np.int32]:
+    """View the users of each block's copy below HBM, (U,)."""
+    return view_ints(stack, stack.lower_pins_at, stack.lower_pins_rows)
 
 
 def _below(capacity: Ints, placement: Placement) -> Ints:
@@ -93,34 +104,35 @@ def _below(capacity: Ints, placement: Placement) -> Ints:
     return below
 
 
+@njit(cache=True)
+def _snapshot(stack: Stack) -> tuple[NDArray[np.uint8], NDArray[np.int32], NDArray[np.int32]]:
+    return where(stack).copy(), pins(stack).copy(), lower_pins(stack).copy()
+
+
 def lookup_blocks(stack: Stack) -> Ints:
-    """Blocks looked up in each tier (4,): those that no faster tier held, hits and misses."""
-    hits = stack.hit_blocks
-    return hits[::-1].cumsum()[::-1] + stack.counts[MISSES]
+    """Blocks looked up in each tier, (4,): those that no faster tier held, hits and misses."""
+    hits: Ints = stack.hit_blocks
+    return hits[::-1].cumsum()[::-1] + stack.missed_blocks
 
 
 def check_invariants(stack: Stack) -> list[str]:
     """List what is wrong with the stack, one line each; empty if nothing is."""
+    tiers_of, users, lower_users = _snapshot(stack)
     wrong = []
     for tier, name in enumerate(TIERS):
-        used, capacity = int(stack.used_blocks[tier]), int(stack.capacity_blocks[tier])
-        resident = int(np.count_nonzero(stack.where & (1 << tier)))
-        held = resident + (int(stack.counts[PRIVATE]) if tier == HBM else 0)
+        used, capacity, peak = (int(x[tier]) for x in (stack.used_blocks, stack.capacity_blocks, stack.peak_blocks))
+        held = int(np.count_nonzero(tiers_of & (1 << tier))) + (int(stack.private_blocks) if tier == HBM else 0)
         if held != used:
             wrong.append(f"{name}: {used} blocks counted as used, but {held} are held")
-        if not 0 <= used <= capacity:
-            wrong.append(f"{name}: {used} blocks used of {capacity}")
-        if not used <= stack.peak_blocks[tier] <= capacity:
-            wrong.append(f"{name}: peak {stack.peak_blocks[tier]} with {used} used of {capacity}")
-    pinned = stack.pins > 0
-    if stack.pins.min(initial=0) < 0 or stack.lower_pins.min(initial=0) < 0:
-        wrong.append("a block was released more often than it was pinned")
-    if np.any(pinned & (stack.where & IN_HBM == 0)):
+        if not 0 <= used <= peak <= capacity:
+            wrong.append(f"{name}: {used} blocks used, peak {peak}, capacity {capacity}")
+    pinned = int(np.count_nonzero(users))
+    if min(users.min(initial=0), lower_users.min(initial=0), stack.private_blocks, stack.missed_blocks) < 0:
+        wrong.append("more blocks were released than taken")
+    if np.any((users > 0) & (tiers_of & IN_HBM == 0)):
         wrong.append("hbm: a pinned block is not resident")
-    if np.count_nonzero(pinned) != stack.counts[PINNED]:
-        wrong.append(f"hbm: {stack.counts[PINNED]} blocks counted as pinned, but {np.count_nonzero(pinned)} are")
-    if min(stack.counts) < 0:
-        wrong.append(f"hbm: negative counts {stack.counts.tolist()}")
+    if pinned != stack.pinned_blocks:
+        wrong.append(f"hbm: {stack.pinned_blocks} blocks counted as pinned, but {pinned} are")
     if np.any(stack.pending_blocks > stack.moved_blocks):
         wrong.append("more blocks wait to be charged to a link than moved")
     return wrong

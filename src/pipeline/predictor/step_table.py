@@ -7,7 +7,8 @@ forest, outside it the baseline goes on physically with the ratio of the nearest
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -25,7 +26,7 @@ class StepTable(NamedTuple):
         prefill_new_edges (m,), prefill_cached_edges (p,): ascending thresholds; prefill_ratio (m + 1, p + 1).
     decode_coefficients c: baseline seconds c0 + c1 d + c2 d c, d decoding requests, c their mean KV tokens;
         decode_count_edges, decode_context_edges, decode_ratio: likewise.
-    profiled: largest T, sequences, q, k, d, c among the samples.
+    profiled: largest T, sequences, q, q + k, d, c among the samples.
     """
 
     dense_s: Floats
@@ -74,6 +75,21 @@ def prefill_attention_s(t: StepTable, new_tokens: float, cached_tokens: float) -
 
 
 @njit(cache=True)
+def prefill_step_attention_s(t: StepTable, tokens: float, pairs: float) -> float:
+    """Attention of all prefill chunks of a step: `tokens` new tokens in all, `pairs` query-key pairs, in seconds.
+
+    One chunk of the same tokens and pairs stands for them. Where several chunks have fewer pairs than one chunk without
+    cached tokens would, each missing pair saves what a pair costs in the baseline; at the least it takes as long as one
+    chunk of their mean length.
+    """
+    cached = pairs / tokens - tokens / 2
+    if cached >= 0.0:
+        return prefill_attention_s(t, tokens, cached)
+    saved_s = t.prefill_coefficients[2] * (tokens * tokens / 2 - pairs)
+    return max(prefill_attention_s(t, tokens, 0.0) - saved_s, prefill_attention_s(t, 2 * pairs / tokens, 0.0))
+
+
+@njit(cache=True)
 def decode_attention_s(t: StepTable, requests: float, context_mean_tokens: float) -> float:
     """Attention of `requests` decoding one token each, all layers, in seconds."""
     c = t.decode_coefficients
@@ -93,18 +109,17 @@ def step_time_s(
 ) -> tuple[float, float]:
     """Time of one engine step, and the part of it that lies outside the profiled range, both in seconds.
 
-    prefill_pairs: sum over prefill chunks of q (k + q/2), their query-key pairs; several chunks count as one chunk of
-    Q = prefill_tokens new tokens with the same pairs. decode_context_tokens: summed KV length of the decoding
-    requests. sequences: requests in the step that yield a token.
+    prefill_pairs: sum over prefill chunks of q (k + q/2), their query-key pairs. decode_context_tokens: KV length of
+    the decoding requests, summed. sequences: requests in the step that yield a token.
     """
     tokens = prefill_tokens + decode_requests
     time_s = _per_count(t.dense_s, t.dense_slope_s, tokens) + _per_count(t.logits_s, t.logits_slope_s, sequences)
     outside_s = time_s if tokens > t.profiled[0] or sequences > t.profiled[1] else 0.0
     if prefill_tokens > 0:
         cached = max(prefill_pairs / prefill_tokens - prefill_tokens / 2, 0.0)
-        part_s = prefill_attention_s(t, float(prefill_tokens), cached)
+        part_s = prefill_step_attention_s(t, float(prefill_tokens), prefill_pairs)
         time_s += part_s
-        if prefill_tokens > t.profiled[2] or cached > t.profiled[3]:
+        if prefill_tokens > t.profiled[2] or prefill_tokens + cached > t.profiled[3]:
             outside_s += part_s
     if decode_requests > 0:
         context = decode_context_tokens / decode_requests
@@ -113,6 +128,17 @@ def step_time_s(
         if decode_requests > t.profiled[4] or context > t.profiled[5]:
             outside_s += part_s
     return time_s, outside_s
+
+
+def to_arrays(t: StepTable) -> dict[str, NDArray[Any]]:
+    """Give the fields of a table as named arrays, to be written."""
+    return {name: np.asarray(value) for name, value in t._asdict().items()}
+
+
+def from_arrays(arrays: Mapping[str, NDArray[Any]]) -> StepTable:
+    """Give back the table that `to_arrays` took apart."""
+    fields: dict[str, Any] = {name: value if value.ndim else float(value) for name, value in arrays.items()}
+    return StepTable(**fields)
 
 
 def constant_step_table(step_s: float) -> StepTable:

@@ -15,6 +15,7 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Drain = Literal["completion", "stream"]
 
+
 @dataclass(frozen=True, slots=True)
 class Arrival:
     """What is known of a request when it arrives; never its true output length.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from typing_extensions import override
 
 from pipeline.routing.base import PoolView, RequestView, Router, RouterState
 from pipeline.routing.ties import least
@@ -19,6 +20,7 @@ class LeastLoaded(Router):
 
     queue_weight: NonNegative
 
+    @override
     def pick(self, request: RequestView, pool: PoolView, state: RouterState, rng: np.random.Generator) -> int:
         """The position with the least load."""
         return least(pool.in_flight_count + self.queue_weight * pool.queue_count, rng.random())

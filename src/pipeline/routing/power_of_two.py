@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from typing_extensions import override
 
 from pipeline.routing.base import PoolView, RequestView, Router, RouterState
 from pipeline.spec import NonNegative
@@ -16,6 +17,7 @@ class PowerOfTwo(Router):
 
     queue_weight: NonNegative
 
+    @override
     def pick(self, request: RequestView, pool: PoolView, state: RouterState, rng: np.random.Generator) -> int:
         """The less loaded of two drawn positions; if they tie, the one drawn first."""
         count = pool.instance_ids.size

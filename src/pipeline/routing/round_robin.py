@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from typing_extensions import override
 
 from pipeline.routing.base import PoolView, RequestView, Router, RouterState
 
@@ -17,10 +18,12 @@ class Turn(RouterState):
 class RoundRobin(Router):
     """Sends requests to the instances in turn, whatever their load."""
 
+    @override
     def start(self) -> Turn:
         """Start at the first instance."""
         return Turn()
 
+    @override
     def pick(self, request: RequestView, pool: PoolView, state: RouterState, rng: np.random.Generator) -> int:
         """The next position in turn."""
         assert isinstance(state, Turn)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from numba import njit
+from typing_extensions import override
 
 from pipeline.routing.base import Ints, PoolView, RequestView, Router, RouterState
 from pipeline.routing.ties import least
@@ -49,6 +50,7 @@ class SglangCacheAware(Router):
     imbalance_count: NonNegative
     imbalance_ratio: Positive
 
+    @override
     def pick(self, request: RequestView, pool: PoolView, state: RouterState, rng: np.random.Generator) -> int:
         """The position with the longest match, or the least loaded."""
         return _choose(

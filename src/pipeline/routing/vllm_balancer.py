@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from pydantic import Field
+from typing_extensions import override
 
 from pipeline.routing.base import PoolView, RequestView, Router, RouterState
 from pipeline.routing.ties import least
@@ -21,6 +22,7 @@ class VllmBalancer(Router):
     waiting_weight: NonNegative
     own_sends: NonNegative = Field(description="1: each own request since the poll counts as waiting; 0: the bare poll")
 
+    @override
     def pick(self, request: RequestView, pool: PoolView, state: RouterState, rng: np.random.Generator) -> int:
         """The position with the least score."""
         waiting = pool.queue_count + self.own_sends * pool.sent_since_poll_count

@@ -1,1 +1,1 @@
-"""The warehouse: parquet in, DuckDB, claims, summary and report out."""
+"""The answer in SQL: one DuckDB file for all studies, its marts, checks and claims, a summary in words and a page."""

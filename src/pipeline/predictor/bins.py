@@ -1,0 +1,26 @@
+"""Bins of the two-dimensional operations: a forest over bin numbers is piecewise constant on the bins exactly.
+
+A forest over the raw inputs has thousands of thresholds per axis, whose table would be hundreds of megabytes. Within a
+bin (6 % wide) the physical baseline still varies with the inputs; only the ratio to it is constant.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+BINS_PER_OCTAVE = 12
+
+
+def bin_edges(most: float) -> Floats:
+    """Edges, ascending, between whole numbers from 0 to `most`: every number while that is finer, then geometric."""
+    octaves = np.log2(max(most, 2.0))
+    geometric = 2.0 ** (np.arange(int(octaves * BINS_PER_OCTAVE) + 1) / BINS_PER_OCTAVE)
+    edges = np.unique(np.floor(np.append(0.0, geometric)) + 0.5)
+    return np.asarray(edges[edges < most])
+
+
+def bin_numbers(edges: Floats, values: Floats) -> Floats:
+    """Number of the bin of each value; a value on an edge belongs below it, as in `step_table.cell`."""
+    return np.searchsorted(edges, values, side="left").astype(np.float64)

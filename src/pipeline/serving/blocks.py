@@ -1,0 +1,122 @@
+"""KV blocks of a row: finding its prefix, taking and giving back blocks, charging what moved between tiers."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from pipeline.placement.base import ONBOARD
+from pipeline.placement.stack import (
+    HBM,
+    Stack,
+    account,
+    commit,
+    free_private,
+    match,
+    release,
+    reserve,
+    take_pending,
+)
+from pipeline.placement.state import pins
+from pipeline.serving.link import CAUSE_COUNT, TIER_COUNT, occupy
+from pipeline.serving.state import NONE, Machine, Row, loader
+
+
+@njit(cache=True)
+def blocks_for(tokens: int, block_tokens: int) -> int:
+    """Blocks that hold so many tokens."""
+    return (tokens + block_tokens - 1) // block_tokens
+
+
+@njit(cache=True)
+def known_tokens(job: Row) -> int:
+    """Tokens of the row that exist: its prompt, and its output so far; the last one's KV is never there."""
+    return job.input_tokens + job.generated_tokens
+
+
+@njit(cache=True)
+def used_blocks(stack: Stack) -> int:
+    """KV blocks of HBM that requests hold."""
+    return stack.pinned_blocks + stack.private_blocks
+
+
+@njit(cache=True)
+def leading_hits(x: Machine, job: Row) -> tuple[int, int, int]:
+    """Look the row's prefix up: the last token's block is never a hit, so that it is computed.
+
+    Returns the leading blocks that some tier holds, how many of them are in use by others, and the blocks looked up.
+    """
+    start = job.chain_start
+    looked_up = min(job.chain_blocks, (known_tokens(job) - 1) // x.engine.block_tokens)
+    run = match(x.stack, x.ids, start, start + looked_up)
+    users = pins(x.stack)
+    pinned = 0
+    for k in range(start, start + run):
+        pinned += users[x.ids[k]] > 0
+    return run, pinned, looked_up
+
+
+@njit(cache=True)
+def extend(x: Machine, job: Row, computed_tokens: int, tokens: int, time_s: float) -> bool:
+    """Give the row, which has KV of `computed_tokens`, blocks for `tokens` more; False, and nothing, if none are left.
+
+    Blocks that these tokens fill are cached from now on: whoever is scheduled later may use them.
+    """
+    held = job.cached_blocks + job.private_blocks
+    missing = blocks_for(computed_tokens + tokens, x.engine.block_tokens) - held
+    if missing > 0:
+        if not reserve(x.stack, x.policies, missing, time_s):
+            return False
+        job.private_blocks += missing
+    cache_full(x, job, computed_tokens + tokens, time_s)
+    return True
+
+
+@njit(cache=True)
+def cache_full(x: Machine, job: Row, tokens: int, time_s: float) -> None:
+    """Turn the row's private blocks that `tokens` tokens fill, and whose content the trace knows, into cached ones."""
+    full = min(tokens // x.engine.block_tokens, job.chain_blocks)
+    while job.cached_blocks < full:
+        commit(x.stack, x.policies, x.ids[job.chain_start + job.cached_blocks], time_s)
+        job.cached_blocks += 1
+        job.private_blocks -= 1
+
+
+@njit(cache=True)
+def give_back(x: Machine, job: Row, time_s: float) -> None:
+    """Let go of all blocks of the row; the cached ones stay until they are evicted, the end of the chain first."""
+    account(x.stack, time_s)
+    free_private(x.stack, job.private_blocks)
+    release(x.stack, x.policies, x.ids, job.chain_start, job.chain_start + job.cached_blocks, time_s)
+    job.cached_blocks = 0
+    job.private_blocks = 0
+
+
+@njit(cache=True)
+def pending_loader(x: Machine, job: Row, run: int) -> int:
+    """Row whose load, still under way, brings one of the first `run` blocks; the last begun; -1 if there is none."""
+    found = NONE
+    loading = loader(x.engine)
+    if loading.size > 0:
+        for k in range(job.chain_start, job.chain_start + run):
+            other = loading[x.ids[k]]
+            if other != NONE and (found == NONE or x.rows[other].load_order > x.rows[found].load_order):
+                found = other
+    return found
+
+
+@njit(cache=True)
+def charge_moves(x: Machine, time_s: float) -> None:
+    """Charge what moved between the tiers since the last call to the links, but for what requests wait for."""
+    evicted = x.stack.evicted_blocks[HBM]
+    if evicted == x.engine.evicted_seen:
+        return
+    x.engine.evicted_seen = evicted
+    moves = np.empty((TIER_COUNT, TIER_COUNT, CAUSE_COUNT), np.int64)
+    if take_pending(x.stack, moves) == 0:
+        return
+    for source in range(TIER_COUNT):
+        for target in range(TIER_COUNT):
+            for cause in range(CAUSE_COUNT):
+                if moves[source, target, cause] > 0 and cause != ONBOARD:
+                    occupy(x.links, x.engine.number, source, target, cause, moves[source, target, cause], time_s)

@@ -1,0 +1,180 @@
+"""All engines of a cluster: Python's face of the compiled world."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+
+from pipeline.placement.stack import check_invariants, lookup_blocks, make_stack
+from pipeline.serving import world
+from pipeline.serving.link import accounts_of, make_links
+from pipeline.serving.scenario import InstanceUse, Scenario
+from pipeline.serving.state import STATES, Engine, Floats, Ints, Rows, batch_s, bins, make_engine, make_log
+from pipeline.spec import InputError
+
+BINS = 400
+MOST_BINS = 20_000
+FIRST_BIN_S = 2.0**-10
+IDLE_STEPS_PER_TOKEN = 100
+"""Steps without a completion, per token of the longest request, that only an engine in a circle would do."""
+
+
+class Entry(NamedTuple):
+    """An entry of the log: what happened to a row, where, and when."""
+
+    time_s: float
+    kind: int
+    instance: int
+    row: int
+
+
+class Engines:
+    """The engines of a scenario, idle; `rows` are the stays that may come.
+
+    coupled: whether one instance's events may reach another. coasts: false does every step by itself, to the same end.
+    """
+
+    def __init__(self, scenario: Scenario, rows: Rows, coupled: bool, coasts: bool = True) -> None:
+        count = len(scenario.roles)
+        blocks = scenario.trace.block_count if scenario.engine.prefix_cache else 0
+        capacity = np.array(scenario.capacity_blocks, np.int64)
+        made = [make_stack(blocks, capacity, scenario.eviction, scenario.placement) for _ in range(count)]
+        loader_blocks = blocks if capacity[1:].any() else 0
+        self.rows = rows
+        self.stacks = [stack for stack, _ in made]
+        self._engines = [_make_engine(scenario, rows, i, loader_blocks) for i in range(count)]
+        self._log = make_log(rows.size)
+        self._links = _make_links(scenario)
+        self._kept = [policies.states for _, policies in made]
+        addresses = [
+            [_address(engine), _address(stack), *map(_address, policies.states), *policies.functions]
+            for engine, (stack, policies) in zip(self._engines, made, strict=True)
+        ]
+        self._world = world.World(
+            np.array(addresses, np.int64),
+            np.array([_address(self._links), _address(self._log)], np.int64),
+            rows,
+            scenario.trace.block_ids,
+            scenario.step_table,
+            coupled,
+            coasts,
+        )
+        capacity_entries = 4 * rows.size + 1024
+        self._read = (*(np.zeros(capacity_entries, np.int64) for _ in range(3)), np.zeros(capacity_entries))
+
+    def advance(self, limit_s: float) -> float:
+        """Do every step that starts before the limit, unless others must hear of something first.
+
+        Returns the start of the first step that is left; see `entries` for what happened.
+        """
+        return float(world.advance(self._world, limit_s))
+
+    def entries(self) -> list[Entry]:
+        """What happened since the last call, and what is known to happen at the end of a step that has begun."""
+        if not self._log.count:
+            return []
+        row, kind, instance, time_s = self._read
+        count = world.read_log(self._world, row, kind, instance, time_s)
+        columns = (time_s[:count], kind[:count], instance[:count], row[:count])
+        return [Entry(*values) for values in zip(*(column.tolist() for column in columns), strict=True)]
+
+    def submit(self, instance: int, row: int, now_s: float) -> None:
+        """Queue a row at an instance."""
+        world.submit(self._world, instance, row, now_s)
+
+    def loaded(self, instance: int, row: int, now_s: float) -> None:
+        """Tell an instance that what the row was loading has arrived."""
+        world.loaded(self._world, instance, row, now_s)
+
+    def let_go(self, instance: int, row: int, now_s: float) -> None:
+        """Tell an instance that the blocks of a row that it kept are no longer needed."""
+        world.let_go(self._world, instance, row, now_s)
+
+    def move(self, instance: int, tiers: tuple[int, int], cause: int, block_count: int, now_s: float) -> float:
+        """Move blocks of an instance between two tiers; return when they have arrived."""
+        return float(world.move(self._world, instance, *tiers, cause, block_count, now_s))
+
+    def hand_off(self, source_instance: int, instance: int, block_count: int, now_s: float) -> float:
+        """Send blocks of KV from one instance to another; return when they have arrived."""
+        return float(world.hand_off(self._world, source_instance, instance, block_count, now_s))
+
+    def poll(self, first: int, count: int, poll_time_s: float) -> Ints:
+        """What a poll saw of `count` instances from `first` on, (count, 3): waiting, running, KV blocks in use.
+
+        All engines must have run past that time, and the time be that of the last poll before the present.
+        """
+        seen = np.zeros((count, STATES), np.int64)
+        world.poll(self._world, first, poll_time_s, seen)
+        return seen
+
+    def close(self, end_s: float) -> tuple[list[InstanceUse], Floats]:
+        """Settle all accounts up to the end; return how the instances and (instances, 4, 4, causes, 3) links were used."""
+        world.close(self._world, end_s)
+        uses = [_use(engine, stack, end_s) for engine, stack in zip(self._engines, self.stacks, strict=True)]
+        return uses, accounts_of(self._links)
+
+
+def _make_engine(scenario: Scenario, rows: Rows, number: int, loader_blocks: int) -> Engine:
+    limits, interval_s = scenario.engine, scenario.timeline_interval_s
+    if interval_s is not None and not interval_s > 0:
+        raise InputError(f"timeline_interval_s: given {interval_s}, expected more than 0")
+    engine = make_engine(
+        number,
+        limits.max_running,
+        limits.max_batched_tokens,
+        scenario.trace.block_tokens,
+        loader_blocks,
+        BINS if interval_s is None else MOST_BINS,
+    )
+    longest = int((rows.input_tokens + rows.output_tokens).max(initial=1))
+    engine.max_idle_steps = IDLE_STEPS_PER_TOKEN * longest + 1000
+    engine.poll_s = scenario.router.poll_interval_s
+    engine.bin_s = FIRST_BIN_S if interval_s is None else interval_s
+    return engine
+
+
+def _make_links(scenario: Scenario) -> np.record:
+    return make_links(
+        scenario.links,
+        [int(blocks) for blocks in scenario.capacity_blocks],
+        scenario.block_bytes,
+        scenario.pieces_per_block,
+        scenario.engine.tensor_parallel,
+        len(scenario.roles),
+        scenario.instances_per_node,
+        scenario.is_split,
+    )
+
+
+def _address(record: np.record) -> int:
+    interface: dict[str, Any] = record.__array_interface__
+    return int(interface["data"][0])
+
+
+@njit(cache=True)
+def _copy(engine: Engine) -> tuple[Floats, Floats]:
+    return batch_s(engine)[:, 0].copy(), bins(engine).copy()
+
+
+def _use(engine: Engine, stack: np.record, end_s: float) -> InstanceUse:
+    batch, table = _copy(engine)
+    used = np.flatnonzero(table.any(axis=1))
+    seconds = stack.used_block_seconds
+    return InstanceUse(
+        lookup_blocks=lookup_blocks(stack),
+        hit_blocks=stack.hit_blocks.copy(),
+        evicted_blocks=stack.evicted_blocks.copy(),
+        mean_used_blocks=seconds / end_s if end_s > 0 else np.zeros(seconds.size),
+        peak_used_blocks=stack.peak_blocks.copy(),
+        moved_blocks=stack.moved_blocks.copy(),
+        blocks_left=int(stack.pinned_blocks + stack.private_blocks),
+        problems=check_invariants(stack),
+        batch_s=batch,
+        bins=table[: used[-1] + 1] if used.size else table[:0],
+        bin_s=float(engine.bin_s),
+        step_count=int(engine.step_count),
+        step_s=float(engine.step_s),
+        outside_s=float(engine.outside_s),
+    )

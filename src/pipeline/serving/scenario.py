@@ -1,0 +1,162 @@
+"""What a simulation is told, and what it gives back, as plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.eviction.base import EvictionPolicy
+from pipeline.hardware.base import LinkConstants
+from pipeline.placement.base import Placement
+from pipeline.predictor.step_table import StepTable
+from pipeline.routing.base import Router
+from pipeline.routing.length import LengthPredictor
+from pipeline.serving.state import Floats, Ints, Rows
+from pipeline.trace.request_trace import RequestTrace
+from pipeline.values import Cluster, Engine, Model, Role, Slo
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One simulation: traffic, plant, and router.
+
+    capacity_blocks: blocks of `trace.block_tokens` tokens that an instance holds in each tier, (4,) as TIERS.
+    step_table: times of the plant. links: constants by (source tier, target tier); hbm to hbm is the hand-off.
+    instances_per_node: that share the links to SSD. prefill_s_per_token, decode_s_per_token: the router's own constants
+    (tau). timeline_interval_s: length of an interval; null: what gives 200 to 400 of them.
+    """
+
+    trace: RequestTrace
+    model: Model
+    engine: Engine
+    capacity_blocks: Sequence[int]
+    eviction: EvictionPolicy
+    placement: Placement
+    step_table: StepTable
+    links: Mapping[tuple[str, str], LinkConstants]
+    instances_per_node: int
+    cluster: Cluster
+    router: Router
+    length: LengthPredictor
+    prefill_s_per_token: float
+    decode_s_per_token: float
+    slo: Slo
+    seed: int
+    timeline_interval_s: float | None = None
+
+    @property
+    def max_context_tokens(self) -> int:
+        """Longest prompt plus output that is served."""
+        limit = self.engine.max_context_tokens
+        return self.model.max_context_tokens if limit is None else min(limit, self.model.max_context_tokens)
+
+    @property
+    def block_bytes(self) -> float:
+        """KV bytes of one block, over all layers and ranks."""
+        return self.trace.block_tokens * self.model.kv_bytes_per_token
+
+    @property
+    def pieces_per_block(self) -> int:
+        """Contiguous pieces of a block on one rank: K and V of each layer lie apart."""
+        return 2 * self.model.layers
+
+    @property
+    def roles(self) -> list[Role]:
+        """Role of each instance, by its number."""
+        return [pool.role for pool in self.cluster.pools for _ in range(pool.count)]
+
+    @property
+    def is_split(self) -> bool:
+        """Whether prefill and decode happen at different instances."""
+        return "prefill" in self.roles
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """What the router decided, (k,) each; request: position in the trace; role: index into ROLES."""
+
+    request: Ints
+    role: Ints
+    instance: Ints
+    chosen_match_tokens: Ints
+    best_match_tokens: Ints
+    estimated_backlog_s: Floats
+    snapshot_age_s: Floats
+
+
+@dataclass(frozen=True)
+class InstanceUse:
+    """How one instance was used. Tiers: (4,). batch_s: (max_running + 1,) time by running requests.
+
+    moved_blocks: (4, 4, causes) by source tier, target tier and cause. blocks_left: still in use at the end; problems:
+    broken invariants of its blocks. bins: (k, 4) integrals over intervals of bin_s seconds of waiting requests, running
+    requests and used KV blocks, and output tokens.
+    """
+
+    lookup_blocks: Ints
+    hit_blocks: Ints
+    evicted_blocks: Ints
+    mean_used_blocks: Floats
+    peak_used_blocks: Ints
+    moved_blocks: Ints
+    blocks_left: int
+    problems: Sequence[str]
+    batch_s: Floats
+    bins: Floats
+    bin_s: float
+    step_count: int
+    step_s: float
+    outside_s: float
+
+
+@dataclass(frozen=True)
+class SimulationOutput:
+    """Everything that happened.
+
+    rows: one per request, or, where prefill and decode are split, n of the prefill instances, then n of the decode
+    instances (see state.ROW). instance: (rows,), -1 for a stay that never began. reject_reason: (n,) "" if it was not.
+    arrival_s: (n,) at the router. handoff_s: (n,) from the first token to the arrival of the KV, NaN without one.
+    accounts: (instances, tiers, tiers, causes, 3) blocks moved, busy and waiting seconds of links.
+    """
+
+    scenario: Scenario
+    rows: Rows
+    instance: Ints
+    arrival_s: Floats
+    reject_reason: NDArray[np.str_]
+    handoff_s: Floats
+    accounts: Floats
+    decisions: Decisions
+    instances: Sequence[InstanceUse]
+    makespan_s: float
+
+    @property
+    def request_count(self) -> int:
+        """Requests that arrived."""
+        return self.scenario.trace.request_count
+
+    @property
+    def decodes_elsewhere(self) -> NDArray[np.bool_]:
+        """Whether each request (n,) went on to a decode instance."""
+        return ~np.isnan(self.handoff_s)
+
+    @property
+    def first_token_s(self) -> Floats:
+        """When each request's (n,) first token came; NaN where there was none."""
+        return self.rows.first_token_s[: self.request_count]
+
+    @property
+    def last_token_s(self) -> Floats:
+        """When each request's (n,) last token came; NaN where there was none."""
+        return self.of_last_stay("last_token_s")
+
+    def of_last_stay(self, field: str) -> NDArray[Any]:
+        """A field of the stay (n,) in which each request's output ended."""
+        first = self.rows[field][: self.request_count]
+        if not self.scenario.is_split:
+            return first
+        return np.where(self.decodes_elsewhere, self.rows[field][self.request_count :], first)

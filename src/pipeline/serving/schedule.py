@@ -1,0 +1,215 @@
+"""Who computes how many tokens in the next step: the rules of vLLM v1.
+
+Running requests first, in order of admission, each its missing tokens within the budget; one that finds no block
+pushes the last admitted out, to compute again later. Then, unless someone was pushed out, waiting requests first come
+first served, as long as there is a place, budget, and room for all tokens that exist of the request. Hits below HBM, or
+at another instance, are loaded first; meanwhile others go on.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from pipeline.placement.stack import DRAM, HBM, SSD, acquire, can_hold, record_misses, reserve
+from pipeline.placement.state import IN_HBM, where
+from pipeline.serving.blocks import (
+    blocks_for,
+    cache_full,
+    extend,
+    give_back,
+    known_tokens,
+    leading_hits,
+    pending_loader,
+)
+from pipeline.serving.queues import push_back, push_front, remove
+from pipeline.serving.state import (
+    LOAD,
+    LOADING,
+    NONE,
+    READY,
+    RUNNING,
+    WAITING,
+    Machine,
+    Row,
+    loader,
+    running,
+    scheduled,
+    write_log,
+)
+from pipeline.values import TIERS
+
+REMOTE_LOAD = len(TIERS) - 1
+REFUSED, RUNS, LOADS = range(3)
+
+
+@njit(cache=True)
+def schedule(x: Machine, now_s: float) -> bool:
+    """Fill `scheduled` for a step that starts now; False if there is nothing to compute."""
+    budget = x.engine.max_batched_tokens
+    budget, preempted = _schedule_running(x, budget, now_s)
+    x.engine.blocked = 0
+    if not preempted:
+        budget = _admit(x, budget, now_s)
+        while x.engine.running_count == 0 and _give_way(x, now_s):
+            budget = _admit(x, budget, now_s)
+    return budget < x.engine.max_batched_tokens
+
+
+@njit(cache=True)
+def _schedule_running(x: Machine, budget: int, now_s: float) -> tuple[int, bool]:
+    batch, tokens = running(x.engine), scheduled(x.engine)
+    preempted = False
+    k = 0
+    while k < x.engine.running_count:
+        job = x.rows[batch[k]]
+        wanted = min(known_tokens(job) - job.computed_tokens, budget)
+        if wanted > 0:
+            fits = extend(x, job, job.computed_tokens, wanted, now_s)
+            while not fits and x.engine.running_count > k:
+                preempted = True
+                x.engine.running_count -= 1
+                _preempt(x, np.int64(batch[x.engine.running_count]), now_s)
+                fits = x.engine.running_count > k and extend(x, job, job.computed_tokens, wanted, now_s)
+            if not fits:
+                break
+        tokens[k] = wanted
+        budget -= wanted
+        k += 1
+    return budget, preempted
+
+
+@njit(cache=True)
+def _preempt(x: Machine, row: int, now_s: float) -> None:
+    """Take the row's blocks away and put it at the head of the queue."""
+    job = x.rows[row]
+    give_back(x, job, now_s)
+    job.computed_tokens = 0
+    job.preemption_count += 1
+    push_front(x.engine, x.rows, WAITING, row)
+
+
+@njit(cache=True)
+def _admit(x: Machine, budget: int, now_s: float) -> int:
+    """Admit from the queues, the loaded first; return the budget left."""
+    engine = x.engine
+    while budget > 0 and engine.running_count < engine.max_running:
+        row = engine.head[READY] if engine.head[READY] != NONE else engine.head[WAITING]
+        if row == NONE:
+            break
+        job = x.rows[row]
+        outcome = _let_in(x, job, row, now_s)
+        if outcome == REFUSED:
+            engine.blocked = 1
+            break
+        remove(engine, x.rows, row)
+        if outcome == LOADS:
+            push_back(engine, x.rows, LOADING, row)
+            continue
+        tokens = min(known_tokens(job) - job.computed_tokens, budget)
+        if not extend(x, job, job.computed_tokens, tokens, now_s):
+            raise RuntimeError("engine: a request was admitted without room for its tokens")
+        job.status = RUNNING
+        running(engine)[engine.running_count] = row
+        scheduled(engine)[engine.running_count] = tokens
+        engine.running_count += 1
+        budget -= tokens
+    return budget
+
+
+@njit(cache=True)
+def _let_in(x: Machine, job: Row, row: int, now_s: float) -> int:
+    """Say whether there is room for all tokens that exist of the row; if so, give it its prefix."""
+    needed = blocks_for(known_tokens(job), x.engine.block_tokens)
+    if job.status == READY:
+        return RUNS if can_hold(x.stack, needed - job.cached_blocks - job.private_blocks) else REFUSED
+    run, pinned, looked_up = leading_hits(x, job)
+    if not can_hold(x.stack, needed - pinned):
+        return REFUSED
+    return LOADS if _take_prefix(x, job, row, run, looked_up, now_s) else RUNS
+
+
+@njit(cache=True)
+def _take_prefix(x: Machine, job: Row, row: int, run: int, looked_up: int, now_s: float) -> bool:
+    """Give the row its `run` leading hits; True if it must wait for some of them to arrive."""
+    shared = pending_loader(x, job, run)
+    _mark_loading(x, job, row, run)
+    _, hbm, dram, ssd = acquire(x.stack, x.policies, x.ids, job.chain_start, run, now_s)
+    record_misses(x.stack, looked_up - run)
+    job.cached_blocks = run
+    job.computed_tokens = run * x.engine.block_tokens
+    job.load_blocks[DRAM], job.load_blocks[SSD] = dram, ssd
+    if np.isnan(job.scheduled_s):
+        job.scheduled_s = now_s
+        for tier, blocks in ((HBM, hbm), (DRAM, dram), (SSD, ssd)):
+            job.hit_tokens[tier] = blocks * x.engine.block_tokens
+    if job.remote_tokens > 0:
+        missing = blocks_for(job.remote_tokens, x.engine.block_tokens) - run
+        reserve(x.stack, x.policies, missing, now_s)
+        job.private_blocks = missing
+        job.load_blocks[REMOTE_LOAD] = missing
+    loads = dram + ssd > 0 or job.remote_tokens > 0
+    job.waits_for = shared
+    job.awaited_loads = int(loads) + int(shared != NONE)
+    if loads:
+        job.load_order = x.engine.load_count
+        x.engine.load_count += 1
+        write_log(x.log, LOAD, row, x.engine.number, now_s)
+    if job.awaited_loads > 0:
+        job.load_start_s = now_s
+    return job.awaited_loads > 0
+
+
+@njit(cache=True)
+def _mark_loading(x: Machine, job: Row, row: int, run: int) -> None:
+    loading, places = loader(x.engine), where(x.stack)
+    if loading.size > 0:
+        for k in range(job.chain_start, job.chain_start + run):
+            if places[x.ids[k]] & IN_HBM == 0:
+                loading[x.ids[k]] = row
+
+
+@njit(cache=True)
+def arrived(x: Machine, row: int, now_s: float) -> None:
+    """Take note that all that the row was loading has arrived: it, and those who share its blocks, may go on."""
+    job = x.rows[row]
+    loading = loader(x.engine)
+    if loading.size > 0:
+        for k in range(job.chain_start, job.chain_start + job.cached_blocks):
+            if loading[x.ids[k]] == row:
+                loading[x.ids[k]] = NONE
+    if job.remote_tokens > 0:
+        job.computed_tokens = job.remote_tokens
+        cache_full(x, job, job.remote_tokens, now_s)
+        job.remote_tokens = 0
+    _one_less(x, row, now_s)
+    other = x.engine.head[LOADING]
+    while other != NONE:
+        following = x.rows[other].next_row
+        if x.rows[other].waits_for == row:
+            x.rows[other].waits_for = NONE
+            _one_less(x, other, now_s)
+        other = following
+
+
+@njit(cache=True)
+def _one_less(x: Machine, row: int, now_s: float) -> None:
+    job = x.rows[row]
+    job.awaited_loads -= 1
+    if job.awaited_loads == 0:
+        job.loading_s += now_s - job.load_start_s
+        remove(x.engine, x.rows, row)
+        push_back(x.engine, x.rows, READY, row)
+        x.engine.blocked = 0
+
+
+@njit(cache=True)
+def _give_way(x: Machine, now_s: float) -> bool:
+    """Push out the last loaded row where several hold so much that none can start; False if that is not so."""
+    head, last = x.engine.head[READY], x.engine.tail[READY]
+    if x.engine.blocked == 0 or head == last or x.engine.head[LOADING] != NONE:
+        return False
+    x.engine.blocked = 0
+    remove(x.engine, x.rows, last)
+    _preempt(x, last, now_s)
+    return True

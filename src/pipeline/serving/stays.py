@@ -1,0 +1,52 @@
+"""Rows of a scenario: the stays of its requests at engines, and which request follows which."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.placement.stack import HBM
+from pipeline.serving.scenario import Scenario
+from pipeline.serving.state import NONE, Ints, Rows, make_rows
+from pipeline.trace.request_trace import RequestTrace
+
+
+def successors(trace: RequestTrace) -> Ints:
+    """Position (n,) of the request that arrives once this one has ended, in a closed loop; -1 without one."""
+    order = np.argsort(trace.session_id, kind="stable")
+    follows = (trace.session_id[order][1:] == trace.session_id[order][:-1]) & ~np.isnan(trace.think_s[order][1:])
+    result = np.full(trace.request_count, NONE, np.int64)
+    result[order[:-1][follows]] = order[1:][follows]
+    return result
+
+
+def make_stays(scenario: Scenario, follower: Ints) -> Rows:
+    """Make the rows: one per request, or where prefill and decode are split, n for prefill and then n for decode."""
+    trace, count = scenario.trace, scenario.trace.request_count
+    rows = make_rows(2 * count if scenario.is_split else count)
+    chains = trace.block_offset[1:] - trace.block_offset[:-1]
+    for stay in (rows[:count], rows[count:]):
+        if stay.size:
+            stay.input_tokens = trace.input_tokens
+            stay.output_tokens = trace.output_tokens
+            stay.chain_start = trace.block_offset[:-1]
+            stay.chain_blocks = chains if scenario.engine.prefix_cache else 0
+            stay.awaited = follower != NONE
+    if scenario.is_split:
+        goes_on = trace.output_tokens > 1
+        prefill = rows[:count]
+        prefill.output_tokens = 1
+        prefill.keeps = goes_on
+        prefill.awaited |= goes_on
+        rows[count:].remote_tokens = trace.input_tokens
+    return rows
+
+
+def reject_reasons(scenario: Scenario) -> NDArray[np.str_]:
+    """Say for each request (n,) why no instance can ever serve it; "" for those that can be served."""
+    trace = scenario.trace
+    capacity_tokens = int(scenario.capacity_blocks[HBM]) * trace.block_tokens
+    total = trace.input_tokens + trace.output_tokens
+    # The last token's KV is never stored.
+    reasons = np.where(total - 1 > capacity_tokens, "exceeds_kv_capacity", "")
+    return np.where(total > scenario.max_context_tokens, "exceeds_context", reasons)

@@ -1,0 +1,133 @@
+"""One step of an engine: schedule, take its time, give out its tokens."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from pipeline.predictor.step_table import StepTable, step_time_s
+from pipeline.serving.blocks import charge_moves, give_back, known_tokens, used_blocks
+from pipeline.serving.observe import observe
+from pipeline.serving.schedule import schedule
+from pipeline.serving.state import (
+    COMPLETED,
+    DONE,
+    FIRST_TOKEN,
+    HELD,
+    Machine,
+    running,
+    scheduled,
+    write_log,
+)
+
+ZERO = np.int64(0)
+
+
+@njit(cache=True)
+def step(x: Machine, table: StepTable) -> float:
+    """Do the step that starts at the engine's clock, which moves to its end; to infinity if there is nothing to do.
+
+    Returns when others must hear of something in it (a load, the end of an awaited request), else infinity.
+    """
+    engine = x.engine
+    now_s = engine.clock_s
+    loads = engine.load_count
+    busy = schedule(x, now_s)
+    charge_moves(x, now_s)
+    observe(engine, now_s, used_blocks(x.stack))
+    heard_s = now_s if engine.load_count > loads else np.inf
+    engine.clock_s = np.inf
+    engine.decoding = 0
+    if busy:
+        engine.clock_s = now_s + _duration_s(x, table)
+        if _finish(x, engine.clock_s):
+            heard_s = min(heard_s, engine.clock_s)
+    return heard_s
+
+
+@njit(cache=True)
+def _duration_s(x: Machine, table: StepTable) -> float:
+    batch, tokens = running(x.engine), scheduled(x.engine)
+    prefill, decodes, context, sequences = ZERO, ZERO, ZERO, ZERO
+    pairs = 0.0
+    for k in range(x.engine.running_count):
+        new = tokens[k]
+        if new == 0:
+            continue
+        job = x.rows[batch[k]]
+        present = job.computed_tokens
+        if new == 1:
+            decodes += 1
+            context += present + 1
+        else:
+            prefill += new
+            pairs += new * (present + new / 2)
+        sequences += present + new == known_tokens(job)
+    time_s, outside_s = step_time_s(table, prefill, pairs, decodes, float(context), sequences)
+    spend(x, time_s, outside_s)
+    return time_s
+
+
+@njit(cache=True)
+def spend(x: Machine, time_s: float, outside_s: float) -> None:
+    """Account for a step of that length."""
+    if not 0 <= time_s < np.inf:
+        raise ValueError("engine: the step model gives a time that is negative or not a number")
+    engine = x.engine
+    engine.step_count += 1
+    engine.idle_steps += 1
+    if engine.idle_steps > engine.max_idle_steps:
+        raise RuntimeError("engine: no request completes any more")
+    engine.step_s += time_s
+    engine.outside_s += outside_s
+
+
+@njit(cache=True)
+def _finish(x: Machine, end_s: float) -> bool:
+    """Give out the tokens of the step; True if others wait for a request that it completed."""
+    engine = x.engine
+    batch, tokens = running(engine), scheduled(engine)
+    heard, all_decoding = False, True
+    left = 0
+    for k in range(engine.running_count):
+        row = np.int64(batch[k])
+        job = x.rows[row]
+        job.computed_tokens += tokens[k]
+        if tokens[k] > 0 and job.computed_tokens == known_tokens(job):
+            _put_out(x, row, end_s)
+            if job.generated_tokens == job.output_tokens:
+                _complete(x, row, end_s)
+                heard |= job.awaited != 0
+                continue
+        all_decoding &= known_tokens(job) - job.computed_tokens == 1
+        batch[left] = row
+        left += 1
+    engine.running_count = left
+    engine.decoding = all_decoding
+    return heard
+
+
+@njit(cache=True)
+def _put_out(x: Machine, row: int, end_s: float) -> None:
+    job = x.rows[row]
+    job.generated_tokens += 1
+    x.engine.emitted += 1
+    if np.isnan(job.last_token_s):
+        job.first_token_s = end_s
+        write_log(x.log, FIRST_TOKEN, row, x.engine.number, end_s)
+    else:
+        job.max_gap_s = max(job.max_gap_s, end_s - job.last_token_s)
+    job.last_token_s = end_s
+
+
+@njit(cache=True)
+def _complete(x: Machine, row: int, end_s: float) -> None:
+    job = x.rows[row]
+    job.status = HELD if job.keeps else DONE
+    if not job.keeps:
+        give_back(x, job, end_s)
+        x.engine.blocked = 0
+    x.engine.idle_steps = 0
+    write_log(x.log, COMPLETED, row, x.engine.number, end_s)
+
+

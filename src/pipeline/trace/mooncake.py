@@ -1,0 +1,86 @@
+"""Reader of Mooncake JSONL traces (kvcache-ai/Mooncake, FAST'25 release)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+
+from pipeline.trace.draws import uniforms
+from pipeline.trace.file_source import FileSource
+from pipeline.trace.ledger import CHANGED, Ledger
+from pipeline.trace.lines import ReadLines
+from pipeline.trace.request_trace import RequestTrace
+from pipeline.trace.rows import NO_BLOCKS, Parser, Row, RowError, block_ids, json_object, member, time_ns, tokens
+
+GROUP_BLOCKS = 2
+MILLISECOND_S = 1e-3
+
+
+class MooncakeTrace(FileSource):
+    """One JSON object a line: timestamp (ms), input_length, output_length (tokens), hash_ids (prefix-chained blocks).
+
+    Blocks: the release lists ceil(input / 512) ids, the last one of a partial block unless the prompt fills it. Only
+    full blocks can be shared, so that last id is dropped; a list of floor(input / 512) ids is taken as it is, any
+    other length is refused. Blocks of outputs are not known.
+    Sessions: the trace has none. Requests that agree in their first two ids form a prefix group, and that stands in
+    for the session (so a session here is not one user's, and groups are open loop).
+    Times: the conversation trace is stamped in buckets of about 3 s. With spread_time_buckets arrivals are spread
+    uniformly over their bucket, in their order; a bucket is as wide as the median gap between distinct times, or as
+    the gap to the next one if that is smaller. Leave it off where times are exact.
+    has_hashes: false reads the file without its prefixes, for instance if it has no hash_ids.
+    """
+
+    spread_time_buckets: bool
+    has_hashes: bool
+
+    def lists_blocks(self) -> bool:
+        """Whether hash_ids are used."""
+        return self.has_hashes
+
+    def parser(self) -> Parser:
+        """Return the parser of a line."""
+        return self._parse
+
+    def requests(self, seed: int, ledger: Ledger, read: ReadLines) -> RequestTrace:
+        """Read the file, then spread its time buckets."""
+        trace = super().requests(seed, ledger, read)
+        return spread_buckets(trace, seed, ledger) if self.spread_time_buckets else trace
+
+    def _parse(self, text: str) -> Iterable[Row]:
+        record = json_object(text)
+        arrival_ns = time_ns(member(record, "timestamp"), "timestamp", MILLISECOND_S)
+        inputs = tokens(member(record, "input_length"), "input_length", 1)
+        outputs = tokens(member(record, "output_length"), "output_length", 0)
+        if not self.has_hashes:
+            return (Row(arrival_ns, inputs, outputs),)
+        if record.get("hash_ids") is None:
+            raise RowError("hash_ids", "missing (trace.has_hashes=false reads the trace without prefixes)")
+        ids = block_ids(record["hash_ids"], "hash_ids")
+        full, every = inputs // self.block_tokens, -(-inputs // self.block_tokens)
+        if len(ids) not in (full, every):
+            raise RowError(
+                "hash_ids",
+                f"given {len(ids)} ids for {inputs} tokens, expected {every} (all blocks) or {full} (full blocks) of "
+                f"{self.block_tokens} tokens",
+            )
+        group = tuple(ids[:GROUP_BLOCKS]) or None
+        return (Row(arrival_ns, inputs, outputs, group, block_ids=ids[:full] if full else NO_BLOCKS),)
+
+
+def spread_buckets(trace: RequestTrace, seed: int, ledger: Ledger) -> RequestTrace:
+    """Spread arrivals uniformly over their time bucket, order kept; draws are keyed by seed and position.
+
+    Nothing changes if all times are equal, since then no gap says how wide a bucket is.
+    """
+    times, bucket = np.unique(trace.arrival_s, return_inverse=True)
+    if times.size < 2:
+        return trace
+    gaps = np.diff(times)
+    widths = np.minimum(np.append(gaps, np.inf), np.median(gaps))
+    draws = uniforms(seed, "mooncake.spread", trace.request_count)
+    draws = draws[np.lexsort((draws, bucket))]
+    ledger.add_all(CHANGED + "arrival spread inside its time bucket", trace.request_id)
+    # The last bit of a sum may reach past the next bucket's start.
+    return replace(trace, arrival_s=np.maximum.accumulate(times[bucket] + draws * widths[bucket]))

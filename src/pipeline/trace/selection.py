@@ -1,0 +1,84 @@
+"""Choosing among the requests of a trace, and cutting those that a model cannot hold."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.spec import InputError
+from pipeline.trace.ledger import CHANGED, DROPPED, Ledger
+from pipeline.trace.request_trace import Ints, RequestTrace
+
+TooLong = Literal["drop", "clip", "refuse"]
+
+
+def take(trace: RequestTrace, index: Ints) -> RequestTrace:
+    """Return the requests at positions `index` (k,), in that order, which must be one of arrival.
+
+    The first request that is left of a session counts by its arrival (its think time becomes NaN).
+    """
+    lengths = np.diff(trace.block_offset)[index]
+    offset = np.concatenate([[0], np.cumsum(lengths)])
+    source = np.arange(offset[-1]) + np.repeat(trace.block_offset[index] - offset[:-1], lengths)
+    think_s, session_id = trace.think_s[index], trace.session_id[index]
+    think_s[np.unique(session_id, return_index=True)[1]] = np.nan
+    return replace(
+        trace,
+        request_id=trace.request_id[index],
+        session_id=session_id,
+        class_id=trace.class_id[index],
+        arrival_s=trace.arrival_s[index],
+        think_s=think_s,
+        input_tokens=trace.input_tokens[index],
+        output_tokens=trace.output_tokens[index],
+        block_offset=offset,
+        block_ids=trace.block_ids[source],
+    )
+
+
+def keep(trace: RequestTrace, kept: NDArray[np.bool_], reason: str, ledger: Ledger) -> RequestTrace:
+    """Return the requests where `kept` (n,); the others are counted as dropped for `reason`."""
+    ledger.add_all(DROPPED + reason, trace.request_id[~kept])
+    return trace if kept.all() else take(trace, np.flatnonzero(kept))
+
+
+def fit_context(trace: RequestTrace, max_context_tokens: int, too_long: TooLong, ledger: Ledger) -> RequestTrace:
+    """Deal with requests whose prompt and output together exceed the model's context.
+
+    `drop`: left out. `clip`: the prompt's end is cut until one output token fits, then the output until all fits.
+    `refuse`: InputError. request_id holds row numbers at this point; every case is counted.
+    """
+    total = trace.input_tokens + trace.output_tokens
+    long = total > max_context_tokens
+    if not long.any():
+        return trace
+    if too_long == "refuse":
+        at = int(np.argmax(long))
+        raise InputError(
+            f"{ledger.path}, row {trace.request_id[at]}: {trace.input_tokens[at]} prompt and {trace.output_tokens[at]} "
+            f"output tokens exceed the model's context of {max_context_tokens} (trace.too_long=drop or clip goes on)"
+        )
+    if too_long == "drop":
+        return keep(trace, ~long, "prompt and output longer than the model's context", ledger)
+    ledger.add_all(CHANGED + "longer than the model's context, clipped", trace.request_id[long])
+    return _clip(trace, max_context_tokens)
+
+
+def _clip(trace: RequestTrace, max_context_tokens: int) -> RequestTrace:
+    if max_context_tokens < 2:
+        raise InputError(f"model.max_context_tokens: given {max_context_tokens}, expected at least 2")
+    inputs = np.minimum(trace.input_tokens, max_context_tokens - 1)
+    outputs = np.minimum(trace.output_tokens, max_context_tokens - inputs)
+    # Behind a cut prompt another output follows: the blocks known to hold the old one are not the new one's.
+    known = np.where(inputs < trace.input_tokens, inputs, inputs + outputs)
+    lengths = np.diff(trace.block_offset)
+    left = np.minimum(lengths, known // trace.block_tokens)
+    position = np.arange(trace.block_ids.size) - np.repeat(trace.block_offset[:-1], lengths)
+    changed: dict[str, Any] = {
+        "block_ids": trace.block_ids[position < np.repeat(left, lengths)],
+        "block_offset": np.concatenate([[0], np.cumsum(left)]),
+    }
+    return replace(trace, input_tokens=inputs, output_tokens=outputs, **changed)

@@ -1,0 +1,62 @@
+"""Load scaling: the same requests at another rate. Nothing here leaves a request out, which would destroy reuse."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from pipeline.spec import InputError
+from pipeline.trace.request_trace import Floats, Ints, RequestTrace
+from pipeline.trace.selection import take
+
+
+def counts_by_arrival(trace: RequestTrace) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Whether a request (n,) comes at its arrival_s: open loop, or the first turn of a closed-loop session."""
+    return np.isnan(trace.think_s)
+
+
+def mean_rate_per_s(trace: RequestTrace) -> float:
+    """All requests over the last arrival that counts (of a request or, closed loop, of a session); inf if at 0."""
+    last_s = float(trace.arrival_s[counts_by_arrival(trace)].max())
+    return trace.request_count / last_s if last_s > 0 else float("inf")
+
+
+def at_rate(trace: RequestTrace, rate_per_s: float) -> RequestTrace:
+    """Scale time so that mean_rate_per_s becomes `rate_per_s`.
+
+    Open loop: all arrivals are scaled. Closed loop: session starts are, think times are not, for people think no
+    faster under load; a session's turns keep their distance from its start, and sessions overlap more or less. The
+    rate is the one offered while sessions start: afterwards the last ones run out. A single request or session stays
+    as it is. Raises InputError where all of several arrivals lie at 0, or for a rate that is not positive.
+    """
+    if not 0 < rate_per_s < float("inf"):
+        raise InputError(f"load.rate_per_s: given {rate_per_s}, expected a positive rate")
+    before = mean_rate_per_s(trace)
+    if np.isinf(before):
+        if counts_by_arrival(trace).sum() == 1:
+            return trace
+        raise InputError(
+            f"trace {trace.name}: all arrivals lie at one time, so no scaling gives {rate_per_s} per second"
+        )
+    start_s = trace.arrival_s[_start(trace)]
+    arrival_s: Floats = start_s * (before / rate_per_s) + (trace.arrival_s - start_s)
+    scaled = replace(trace, arrival_s=arrival_s)
+    order = np.argsort(arrival_s, kind="stable")
+    return take(scaled, order)
+
+
+def saturating(trace: RequestTrace) -> RequestTrace:
+    """Let every session start at 0 and nobody think: what a capacity is measured with. Turns stay in sequence."""
+    waits = np.where(np.isnan(trace.think_s), np.nan, 0.0)
+    return replace(trace, arrival_s=np.zeros(trace.request_count), think_s=waits)
+
+
+def _start(trace: RequestTrace) -> Ints:
+    """Position (n,) of the request whose arrival starts each request's closed loop; its own where open."""
+    order = np.argsort(trace.session_id, kind="stable")
+    counts = counts_by_arrival(trace)[order]
+    latest = np.maximum.accumulate(np.where(counts, np.arange(order.size), 0))
+    start = np.empty_like(order)
+    start[order] = order[latest]
+    return start

@@ -1,0 +1,5 @@
+-- One row per workload, tiers and eviction policy of the place stage: means over seeds, difference to the reference.
+select * exclude (stage, compared)
+from ranking
+where stage = 'place'
+order by study, workload_id, tiers, goodput_per_s desc, eviction

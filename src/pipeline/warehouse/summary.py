@@ -1,0 +1,108 @@
+"""The answer in the terminal: at most 25 lines of 80 columns, in words."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+
+import duckdb
+from rich.text import Text
+
+from pipeline.spec import InputError
+from pipeline.warehouse import words
+from pipeline.warehouse.ask import fetch, opened
+from pipeline.warehouse.statements import select_of
+
+MOST_LINES, WIDTH = 25, 80
+STAGES = {"place": "Where the KV cache lives", "route": "Where requests go"}
+MORE = 'make sql Q="from recommendation"'
+Lines = list[tuple[str, str]]  # text and style
+
+
+def summarise(warehouse: Path, study: str) -> Text:
+    """Say what `study` recommends and on which evidence; `.plain` is the text without styles.
+
+    Raises InputError where the warehouse or the study is not there.
+    """
+    with opened(warehouse) as con:
+        evidence = _evidence(con, study)
+        answers = {stage: _answers(con, study, stage) for stage in STAGES}
+    left = MOST_LINES - len(evidence) - len(STAGES)
+    needed = {stage: sum(map(len, found)) for stage, found in answers.items()}
+    routes = min(max(needed["route"], 1), max(left // 3, left - needed["place"]))
+    lines: Lines = []
+    for stage, most in (("place", left - routes), ("route", routes)):
+        lines += [(STAGES[stage], "bold"), *_fitting(answers[stage], most)]
+    return Text("\n").join(Text(text, style) for text, style in [evidence[0], *lines, *evidence[1:]])
+
+
+def _evidence(con: duckdb.DuckDBPyConnection, study: str) -> Lines:
+    cells = fetch(con, select_of("report_evidence"), {"study": study})[0]
+    if not cells["cell_count"]:
+        raise InputError(f"the warehouse holds no simulations of study {study!r}")
+    counts = f"{words.count(cells['cell_count'], 'simulation')}, {words.count(cells['seed_count'], 'seed')}"
+    outside = words.percent(cells["most_extrapolated_ratio"])
+    steps = f"Step times: {cells['calibration_source']}, up to {outside} outside the profiled range."
+    lines = _wrapped(f"Study {study}: {counts}, {cells['hardware']}, {cells['model']}", "bold")[:1]
+    if not cells["is_calibrated"]:
+        lines += _wrapped("NOT CALIBRATED: step times rest on datasheet figures; trust no absolute figure.", "bold red")
+    return [*lines, *_wrapped(f"{steps} {data_sentence(con, study)} {claims_sentence(con, study)}")]
+
+
+def data_sentence(con: duckdb.DuckDBPyConnection, study: str) -> str:
+    """Say which traces are real and which are generated."""
+    rows = fetch(con, "select distinct trace, is_real from trace_summary where study = $study", {"study": study})
+    kinds = {True: "real traces", False: "synthetic"}
+    named = {is_real: sorted(row["trace"] for row in rows if row["is_real"] is is_real) for is_real in kinds}
+    parts = [f"{kinds[is_real]} {', '.join(names)}" for is_real, names in named.items() if names]
+    return f"Data: {'; '.join(parts) or 'not recorded'}."
+
+
+def claims_sentence(con: duckdb.DuckDBPyConnection, study: str) -> str:
+    """Count the verdicts on published claims."""
+    query = "select verdict, count(*) as n from claims where study = $study group by all"
+    numbers = {row["verdict"]: row["n"] for row in fetch(con, query, {"study": study})}
+    spelt = {"holds": "hold", "differs": "differ", "cannot be tested": "cannot be tested by this study"}
+    parts = [f"{numbers[verdict]} {text}" for verdict, text in spelt.items() if verdict in numbers]
+    return f"Published claims: {', '.join(parts) or 'none compared'}."
+
+
+def _answers(con: duckdb.DuckDBPyConnection, study: str, stage: str) -> list[Lines]:
+    rows = [row for row in fetch(con, select_of("report_answers"), {"study": study}) if row["stage"] == stage]
+    caveats = [words.caveats(row)[int(not row["is_calibrated"]) :] for row in rows]
+    shared = [text for text in (caveats[0] if caveats else []) if len(rows) > 1 and all(text in c for c in caveats)]
+    answers = [_answer(row, rows, [c for c in own if c not in shared]) for row, own in zip(rows, caveats, strict=True)]
+    return [*([_wrapped(f"  In each: {'; '.join(shared)}.", "yellow", "  ")] if shared else []), *answers]
+
+
+def _answer(row: words.Row, rows: Sequence[words.Row], caveats: Sequence[str]) -> Lines:
+    findings = [words.choice(row), words.goodput(row), words.option_finding(row, row["equivalence_ratio"])]
+    if row["stage"] == "place":
+        findings += [words.tiers_finding(row), words.bounds(row)]
+    text = f"- {row['trace']}{_varied(row, rows)}: {'; '.join([*findings, *caveats])}."
+    return _wrapped(text, "" if row["is_shown"] else "yellow", "  ")
+
+
+def _varied(row: words.Row, rows: Sequence[words.Row]) -> str:
+    """What tells this workload from others of the same trace."""
+    keys = [key for key in ("hardware", "model", "cluster", "setting") if len({other[key] for other in rows}) > 1]
+    return f" ({', '.join(str(row[key]) for key in keys)})" if keys else ""
+
+
+def _fitting(answers: Sequence[Lines], most: int) -> Lines:
+    if not answers:
+        return [("  No such simulations in this study.", "")]
+    if sum(map(len, answers)) <= most:
+        return [line for answer in answers for line in answer]
+    shown, lines = 0, Lines()
+    for answer in answers:
+        if len(lines) + len(answer) > most - 1:
+            break
+        lines += answer
+        shown += 1
+    return [*lines, (f"  and {words.count(len(answers) - shown, 'more workload')}: {MORE}", "")]
+
+
+def _wrapped(text: str, style: str = "", indent: str = "") -> Lines:
+    return [(line, style) for line in textwrap.wrap(" ".join(text.split()), WIDTH, subsequent_indent=indent)]

@@ -1,0 +1,126 @@
+"""What a recommendation says, in words; the terminal summary and the page speak from here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+Row = Mapping[str, Any]
+LIGHT_LOAD_RATIO = 0.99  # attainment from which every configuration has room to spare
+
+
+def percent(ratio: float | None) -> str:
+    """A ratio as percent, below ten with a decimal."""
+    if ratio is None:
+        return "unknown"
+    digits = f"{ratio * 100:.0f}" if abs(ratio) >= 0.1 else f"{ratio * 100:.1f}".removesuffix(".0")
+    return f"{digits} %"
+
+
+def count(number: int, noun: str, plural: str | None = None) -> str:
+    """A number with its noun."""
+    return f"{number} {noun if number == 1 else plural or noun + 's'}"
+
+
+def byte_text(count_bytes: float) -> str:
+    """Bytes in GB or TB (powers of 1000)."""
+    if math.isinf(count_bytes):
+        return "unlimited"
+    return f"{count_bytes / 1e12:.3g} TB" if count_bytes >= 1e12 else f"{count_bytes / 1e9:.3g} GB"
+
+
+def workload(row: Row) -> str:
+    """What was asked: trace, hardware, model and whatever else the grid varied."""
+    text = f"{row['trace']} on {row['hardware']}, {row['model']}"
+    if row["stage"] == "route":
+        text += f", {row['cluster']}"
+    return f"{text}, {row['setting']}" if row["setting"] else text
+
+
+def choice(row: Row) -> str:
+    """What is recommended."""
+    if row["stage"] == "route":
+        return f"router {row['routing']}"
+    sizes = [
+        f"{byte_text(row[f'{tier}_bytes'] / max(row['instance_count'] or 1, 1))} {tier.upper()}"
+        for tier in ("hbm", "dram", "ssd", "remote")
+        if row[f"{tier}_bytes"]
+    ]
+    each = " each" if (row["instance_count"] or 1) > 1 else ""
+    return f"tiers {row['tiers']} ({' + '.join(sizes) or 'sizes not recorded'}{each}), policy {row['eviction']}"
+
+
+def goodput(row: Row) -> str:
+    """The goodput with its interval, and the attainment."""
+    interval = _interval(row["goodput_low_per_s"], row["goodput_high_per_s"])
+    value = "unknown" if row["goodput_per_s"] is None else f"{row['goodput_per_s']:.3g}/s{interval}"
+    return f"goodput {value}, {percent(row['slo_attainment_ratio'])} in SLO"
+
+
+def _interval(low: float | None, high: float | None) -> str:
+    return " (no interval)" if low is None or high is None else f" [{low:.3g}, {high:.3g}]"
+
+
+def bounds(row: Row) -> str:
+    """The hit ratio by tokens, beside what no reuse and an infinite cache would give."""
+    return (
+        f"hits {percent(row['hit_ratio'])} ({percent(row['zero_reuse_hit_ratio'])} no reuse, "
+        f"{percent(row['infinite_cache_hit_ratio'])} infinite cache)"
+    )
+
+
+def option_finding(row: Row, equivalence_ratio: float) -> str:
+    """What is known of the recommended policy or router against the others."""
+    noun = "router" if row["stage"] == "route" else "policy"
+    reference = row["reference"]
+    if row["option_count"] == 1:
+        return f"one {noun}, none to compare"
+    if row["option_verdict"] == "better":
+        return f"{row['compared']} beats {reference} by {_gain(row)}"
+    if row["option_verdict"] != "reference":
+        return f"not enough evidence: {reference}, the reference {noun}, was not run"
+    if row["unclear_count"] == 0:
+        known = _listed(
+            [(row["equal_count"], f"equal within {percent(equivalence_ratio)}"), (row["worse_count"], "worse")]
+        )
+        return f"no {noun} beats {reference}: {known}"
+    return f"not enough evidence: no {noun} beats {reference} beyond its interval"
+
+
+def _gain(row: Row) -> str:
+    base = row["reference_goodput_per_s"]
+    if not base:
+        return f"{row['difference_per_s']:.3g} requests/s, where {row['reference']} meets the SLO for none"
+    low, high = row["difference_low_per_s"] / base * 100, row["difference_high_per_s"] / base * 100
+    return f"{row['difference_per_s'] / base * 100:.3g} % [{low:.3g}, {high:.3g}]"
+
+
+def _listed(parts: Iterable[tuple[int, str]]) -> str:
+    return ", ".join(f"{number} {text}" for number, text in parts if number)
+
+
+def tiers_finding(row: Row) -> str:
+    """What is known of the recommended tiers against the others."""
+    texts = {
+        "one size": "one tier size, none to compare",
+        "shown": "cheaper tiers worse, dearer ones no better",
+        "not shown": "tier sizes: not enough evidence",
+        "too few seeds": "tier sizes: not enough evidence",
+    }
+    return texts[row["tiers_verdict"]]
+
+
+def caveats(row: Row) -> list[str]:
+    """What weakens the answer, loudest first."""
+    found = []
+    if not row["is_calibrated"]:
+        found.append("NOT CALIBRATED: step times are datasheet figures")
+    if row["outcome_count"] == 1:
+        seeds = "one seed" if row["seed_count"] == 1 else f"{row['seed_count']} seeds with one and the same outcome"
+        found.append(f"{seeds}: no interval, so no evidence of a difference")
+    if (row["least_attainment_ratio"] or 0) >= LIGHT_LOAD_RATIO:
+        found.append("load too light to tell options apart: 99 % or more in SLO under each")
+    if row["goodput_per_s"] == 0:
+        found.append("nothing meets the SLO at this load")
+    return found

@@ -1,0 +1,210 @@
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import duckdb
+import pytest
+from test_warehouse_factory import (
+    cell,
+    decision,
+    published,
+    quality,
+    query,
+    reporting,
+    request,
+    study_of,
+    two_stage_study,
+    usage,
+    with_met,
+    write,
+)
+
+from pipeline.schema import TABLES
+from pipeline.spec import InputError
+from pipeline.values import Slo
+from pipeline.warehouse.build import publish
+
+
+def leftovers(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if path.name != "parquet")
+
+
+def one_cell_study(cell_id: str = "c", met: int = 60, **changes: object) -> dict[str, list[dict[str, object]]]:
+    return study_of(with_met(cell(cell_id, **changes), met), tier_usage=[usage(cell_id, "hbm", 40e9)])
+
+
+def test_every_table_is_there_with_its_rows_and_study(tmp_path: Path) -> None:
+    warehouse = published(tmp_path, two_stage_study())
+    for name in TABLES:
+        assert query(warehouse, f"select count(*) from {name} where study <> 'default'") == [(0,)]
+    assert query(warehouse, "select count(*) from cells") == [(18,)]
+    assert query(warehouse, "select count(*) from requests") == [(1800,)]
+    assert leftovers(tmp_path) == ["warehouse.duckdb"]
+
+
+def test_the_study_is_that_published_not_the_one_in_the_file(tmp_path: Path) -> None:
+    warehouse = published(tmp_path, one_cell_study(study="another"), study="mine")
+    assert query(warehouse, "select study from cells") == [("mine",)]
+
+
+def test_publishing_again_replaces_the_rows_of_that_study_alone(tmp_path: Path) -> None:
+    published(tmp_path, one_cell_study(met=60), study="a")
+    published(tmp_path, one_cell_study(met=70), study="b")
+    before = query(tmp_path / "warehouse.duckdb", "from requests where study = 'a' order by all")
+    warehouse = published(tmp_path, one_cell_study("d", met=80), study="b")
+    assert query(warehouse, "from requests where study = 'a' order by all") == before
+    assert query(warehouse, "select study, cell_id from cells order by all") == [("a", "c"), ("b", "d")]
+    goodput = query(warehouse, "select study, goodput_per_s from placement_ranking order by all")
+    assert goodput == [("a", 6.0), ("b", 8.0)]
+    assert query(warehouse, "select study, count(*) from report_slo group by all order by all") == [("a", 1), ("b", 1)]
+
+
+def test_another_slo_changes_marts_of_its_study_alone(tmp_path: Path) -> None:
+    published(tmp_path, one_cell_study(), study="a")
+    loose = Slo(name="loose", ttft_ms=101.0, tpot_ms=10.0)
+    warehouse = published(tmp_path, one_cell_study(), study="b", slo=loose)
+    attained = query(warehouse, "select study, slo_attainment_ratio from placement_ranking order by all")
+    assert attained == [("a", 0.6), ("b", 1.0)]
+
+
+def test_files_of_one_table_are_joined_and_a_repeated_one_counts_once(tmp_path: Path) -> None:
+    one, two = write(tmp_path / "1", one_cell_study("c")), write(tmp_path / "2", one_cell_study("d", seed=1))
+    warehouse = tmp_path / "warehouse.duckdb"
+    publish(warehouse, "s", {name: [*one[name], *two[name], *one[name]] for name in one}, reporting())
+    assert query(warehouse, "select count(*) from requests") == [(200,)]
+
+
+BROKEN = {
+    "check_request_tokens": {"requests": [request("c", 0), request("c", 1, recomputed_tokens=99)]},
+    "check_request_tier": {"requests": [request("c", 0, served_tier="ssd")]},
+    "check_request_status": {"requests": [request("c", 0, status="lost")]},
+    "check_request_latencies": {"requests": [request("c", 0, e2el_ms=49.0)]},
+    "check_request_ids": {"requests": [request("c", 0), request("c", 0)]},
+    "check_cell_requests": {"requests": []},
+    "check_cell_ids": {"cells": [cell("c"), cell("c")]},
+    "check_cell_designs": {"cells": [cell("c"), cell("d")], "requests": [request("c", 0), request("d", 0)]},
+    "check_cell_axes": {"cells": [cell("c", axes="[1]")]},
+    "check_cell_figures": {"cells": [cell("c", extrapolated_time_ratio=1.5)]},
+    "check_known_cells": {"tier_usage": [usage("elsewhere", "hbm", 1.0)]},
+    "check_tier_capacity": {"tier_usage": [usage("c", "hbm", 1e9, peak_used_bytes=1.1e9)]},
+    "check_trace_rows": {"trace_quality": [quality("t", "read", 3), quality("t", "kept", 1), quality("t", "dropped: x", 1)]},
+    "check_transfer_bytes": {
+        "transfers": [
+            {"cell_id": "c", "instance_id": 0, "source_tier": "dram", "target_tier": "hbm", "cause": cause,
+             "block_count": 2, "transferred_bytes": moved, "busy_s": 0.1, "wait_s": 0.0}
+            for cause, moved in (("onboard", 64.0), ("demote", 63.0))
+        ]
+    },
+}  # fmt: skip
+
+
+def test_every_check_is_broken_below() -> None:
+    folder = Path(__file__).parents[1] / "src/pipeline/warehouse/sql"
+    assert {path.stem for path in folder.glob("check_*.sql")} == set(BROKEN)
+
+
+@pytest.mark.parametrize("check", BROKEN)
+def test_a_failed_check_names_itself_and_leaves_the_old_file(tmp_path: Path, check: str) -> None:
+    warehouse = published(tmp_path, one_cell_study())
+    before = warehouse.read_bytes()
+    good = {"cells": [cell("c")], "requests": [request("c", 0)]}
+    with pytest.raises(InputError, match=rf"{check}: \d row.*study=default"):
+        published(tmp_path, good | BROKEN[check])
+    assert warehouse.read_bytes() == before
+    assert leftovers(tmp_path) == ["warehouse.duckdb"]
+
+
+def test_a_correct_ledger_and_equal_blocks_pass(tmp_path: Path) -> None:
+    transfer = BROKEN["check_transfer_bytes"]["transfers"][0]
+    ledger = [
+        quality("t", "read", 3),
+        quality("t", "kept", 2),
+        quality("t", "dropped: x", 1),
+        quality("t", "noted: y", 1),
+    ]
+    more = {"transfers": [transfer, transfer | {"cause": "kv_handoff"}], "trace_quality": ledger}
+    warehouse = published(tmp_path, one_cell_study() | more)
+    assert query(warehouse, "select read_rows, kept_rows, other_rows, is_real from trace_summary") == [
+        (3, 2, '{"dropped: x":1,"noted: y":1}', True)
+    ]
+
+
+@pytest.mark.parametrize("content", [b"not a database", b"", b"\0" * 20_000])
+def test_a_file_that_is_no_warehouse_is_left_alone_and_explained(tmp_path: Path, content: bytes) -> None:
+    warehouse = tmp_path / "warehouse.duckdb"
+    warehouse.write_bytes(content)
+    with pytest.raises(InputError, match="delete it and run your studies again") as error:
+        published(tmp_path, one_cell_study())
+    assert "\n" not in str(error.value)
+    assert warehouse.read_bytes() == content
+    assert leftovers(tmp_path) == ["warehouse.duckdb"]
+
+
+def test_a_file_of_another_schema_is_explained(tmp_path: Path) -> None:
+    warehouse = published(tmp_path, one_cell_study())
+    with duckdb.connect(str(warehouse)) as con:
+        con.execute("drop view stg_cells; alter table cells drop column capacity_per_s")
+    with pytest.raises(InputError, match=r"cells\.capacity_per_s\); delete it"):
+        published(tmp_path, one_cell_study(), study="other")
+
+
+def test_a_wrong_file_or_table_is_refused(tmp_path: Path) -> None:
+    paths = write(tmp_path / "parquet", one_cell_study())
+    warehouse = tmp_path / "warehouse.duckdb"
+    with pytest.raises(InputError, match="unknown table nonsense"):
+        publish(warehouse, "s", paths | {"nonsense": []}, reporting())
+    with pytest.raises(InputError, match=r"requests\.parquet: given as table cells"):
+        publish(warehouse, "s", {"cells": paths["requests"]}, reporting())
+    (torn := tmp_path / "torn" / "cells.parquet").parent.mkdir()
+    torn.write_bytes(paths["cells"][0].read_bytes()[:-9])
+    with pytest.raises(InputError, match="cannot be read as parquet"):
+        publish(warehouse, "s", {"cells": [torn]}, reporting())
+    assert leftovers(tmp_path) == ["torn"]
+
+
+@pytest.mark.parametrize("name", ["x'; drop table cells; --", '"quoted"', "<b>", "ünï", "%s $study ?"])
+def test_hostile_names_are_inert(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "it's [here]; --"
+    rows = study_of(with_met(cell("c", trace=name, tiers=name, eviction=name, cluster=name), 60))
+    published(folder, one_cell_study("d"), study="other")
+    warehouse = folder / "warehouse.duckdb"
+    publish(warehouse, name, write(folder / "parquet" / "hostile", rows), reporting())
+    assert query(warehouse, "select study, eviction, goodput_per_s from placement_ranking where study <> 'other'") == [
+        (name, name, 6.0)
+    ]
+    assert query(warehouse, "select count(*) from cells") == [(2,)]
+
+
+def test_every_table_and_column_is_explained(tmp_path: Path) -> None:
+    warehouse = published(tmp_path, one_cell_study())
+    silent = """
+        select table_name from duckdb_tables() where coalesce(comment, '') = ''
+        union all select view_name from duckdb_views() where not internal and coalesce(comment, '') = ''
+        union all select table_name || '.' || column_name from duckdb_columns()
+            where not internal and coalesce(comment, '') = ''
+    """
+    assert query(warehouse, silent) == []
+    said = "select comment from duckdb_columns() where table_name = ? and column_name = ?"
+    assert query(warehouse, said, "requests", "ttft_ms") == [("arrival at the router to the first output token [ms]",)]
+
+
+def test_an_empty_study_has_empty_marts(tmp_path: Path) -> None:
+    warehouse = published(tmp_path, {"cells": []})
+    assert query(warehouse, "select count(*) from recommendation") == [(0,)]
+
+
+def test_balance_counts_instances_that_were_never_chosen(tmp_path: Path) -> None:
+    pools = '{"cluster": {"pools": [{"role": "decode", "count": 4}]}}'
+    row = cell("c", stage="route", config=pools)
+    decisions = [decision("c", i, "decode", 0) for i in range(6)]
+    warehouse = published(tmp_path, study_of(with_met(row, 50), routing_decisions=decisions))
+    ratios = "select decode_max_to_mean_ratio, prefill_max_to_mean_ratio from routing_ranking"
+    assert query(warehouse, ratios) == [(4.0, None)]
+
+
+def test_latencies_may_not_be_nan_free_of_nulls(tmp_path: Path) -> None:
+    rows = study_of((cell("c"), [request("c", 0, tpot_ms=math.nan, max_itl_ms=math.nan, output_tokens=1)]))
+    assert query(published(tmp_path, rows), "select slo_attainment_ratio, tpot_p50_ms from cell_metrics") == [
+        (1.0, None)
+    ]

@@ -1,0 +1,230 @@
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+from test_warehouse_factory import (
+    cell,
+    late,
+    published,
+    query,
+    rejected,
+    request,
+    study_of,
+    two_stage_study,
+    usage,
+    with_met,
+)
+
+from pipeline import metrics
+
+
+def test_cell_metrics_of_four_requests_by_hand(tmp_path: Path) -> None:
+    rows = [
+        request("c", 0, ttft_ms=10.0, tpot_ms=1.0, hbm_tokens=60, recomputed_tokens=40, served_tier="hbm"),
+        request("c", 1, ttft_ms=30.0, tpot_ms=11.0, max_itl_ms=20.0),  # too slow between tokens
+        request("c", 2, ttft_ms=99.0, tpot_ms=None, max_itl_ms=None, output_tokens=1),  # judged on TTFT alone
+        rejected("c", 3),
+    ]
+    warehouse = published(tmp_path, study_of((cell("c", makespan_s=4.0), rows)))
+    got = query(
+        warehouse,
+        """select request_count, completed_count, rejected_count, goodput_per_s, slo_attainment_ratio, ttft_p50_ms,
+        ttft_p99_ms, tpot_p50_ms, max_itl_p99_ms, hit_ratio, recomputed_tokens, output_tokens_per_s from cell_metrics""",
+    )[0]
+    assert got == pytest.approx(
+        (4, 3, 1, 2 / 4, 2 / 4, 30.0, 30 + 0.98 * 69, 6.0, 8 + 0.99 * 12, 60 / 300, 240, 23 / 4)
+    )
+
+
+def test_sql_judges_the_slo_as_metrics_does(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    ttft = np.where(rng.random(300) < 0.2, 100.0, rng.uniform(50, 150, 300))
+    tpot = np.where(rng.random(300) < 0.2, np.nan, rng.uniform(5, 15, 300))
+    rows = [
+        request(
+            "c", i, ttft_ms=ttft[i], e2el_ms=1e4, tpot_ms=None if math.isnan(tpot[i]) else tpot[i],
+            max_itl_ms=None if math.isnan(tpot[i]) else 100.0, output_tokens=1 if math.isnan(tpot[i]) else 9,
+        )
+        for i in range(300)
+    ]  # fmt: skip
+    warehouse = published(tmp_path, study_of((cell("c"), [*rows, rejected("c", 300)])))
+    met = metrics.meets_slo(np.append(ttft, np.nan), np.append(tpot, np.nan), 100.0, 10.0)
+    goodput, attainment = query(warehouse, "select goodput_per_s, slo_attainment_ratio from cell_metrics")[0]
+    assert goodput == pytest.approx(metrics.goodput_per_s(met, 10.0))
+    assert attainment == pytest.approx(metrics.slo_attainment_ratio(met))
+
+
+def policies(lru: list[int], other: list[int]) -> dict[str, object]:
+    parts = []
+    for name, counts in (("lru", lru), ("lfu", other)):
+        for seed, met in enumerate(counts):
+            axes = json.dumps({"eviction": name, "seed": seed})
+            parts.append(with_met(cell(f"{name}{seed}", eviction=name, seed=seed, axes=axes), met))
+    return study_of(*parts)
+
+
+@pytest.mark.parametrize(
+    ("lru", "other", "verdict"),
+    [
+        ([50, 52, 54], [60, 63, 64], "better"),
+        ([60, 63, 64], [50, 52, 54], "worse"),
+        ([50, 52, 54], [50, 52, 54], "equal"),
+        ([50, 60, 54], [60, 55, 64], "not shown"),
+        ([50], [60], "too few seeds"),
+        ([50, 50, 50], [60, 60, 60], "too few seeds"),  # the seed varies nothing, so there is no interval
+    ],
+)
+def test_verdict_on_a_policy(tmp_path: Path, lru: list[int], other: list[int], verdict: str) -> None:
+    warehouse = published(tmp_path, policies(lru, other))
+    assert query(warehouse, "select verdict from placement_ranking where eviction = 'lfu'") == [(verdict,)]
+    assert query(warehouse, "select verdict from placement_ranking where eviction = 'lru'") == [("reference",)]
+
+
+def test_intervals_by_hand(tmp_path: Path) -> None:
+    warehouse = published(tmp_path, policies([50, 52, 57], [60, 63, 64]))
+    got = query(
+        warehouse,
+        """select goodput_per_s, goodput_low_per_s, goodput_high_per_s, difference_per_s, difference_low_per_s,
+        difference_high_per_s, reference_goodput_per_s, common_seed_count from placement_ranking where eviction = 'lfu'""",
+    )[0]
+    t = stats.t.ppf(0.975, 2)
+    mean, half = 18.7 / 3, t * np.std([6.0, 6.3, 6.4], ddof=1) / math.sqrt(3)
+    difference, half_difference = 2.8 / 3, t * np.std([1.0, 1.1, 0.7], ddof=1) / math.sqrt(3)
+    expected = (mean, mean - half, mean + half, difference, difference - half_difference, difference + half_difference)
+    assert got == pytest.approx((*expected, 15.9 / 3, 3))
+
+
+def test_difference_is_paired_on_common_seeds_and_widened_for_three_policies(tmp_path: Path) -> None:
+    rows = policies([50, 52, 54], [60, 63])
+    extra = [
+        with_met(cell(f"f{s}", eviction="fifo", seed=s, axes=json.dumps({"eviction": "fifo"})), 51 + s) for s in (1, 2)
+    ]
+    rows["cells"] += [c for c, _ in extra]
+    rows["requests"] += [r for _, requests in extra for r in requests]
+    warehouse = published(tmp_path, rows)
+    mean, low, seeds, options = query(
+        warehouse,
+        """select difference_per_s, difference_low_per_s, common_seed_count, option_count from placement_ranking
+        where eviction = 'lfu'""",
+    )[0]
+    assert (mean, seeds, options) == (pytest.approx(1.05), 2, 3)
+    assert mean - low == pytest.approx(stats.t.ppf(1 - 0.025 / 2, 1) * np.std([1.0, 1.1], ddof=1) / math.sqrt(2))
+
+
+def test_settings_that_differ_are_never_paired(tmp_path: Path) -> None:
+    parts = []
+    for running, met in ((16, 50), (64, 60)):
+        for name in ("lru", "lfu"):
+            axes = json.dumps({"eviction": name, "engine.max_running": running, "seed": 0})
+            parts.append(with_met(cell(f"{name}{running}", eviction=name, axes=axes), met))
+    warehouse = published(tmp_path, study_of(*parts))
+    rows = query(warehouse, "select setting, eviction, difference_per_s from placement_ranking order by all")
+    assert rows == [(f"engine.max_running={n}", name, 0.0) for n in (16, 64) for name in ("lfu", "lru")]
+
+
+def test_a_value_inside_a_policy_makes_another_policy_of_it(tmp_path: Path) -> None:
+    variants = [with_met(cell("l", axes='{"eviction": "lru"}'), 50)]
+    variants += [
+        with_met(
+            cell(f"s{i}", eviction="s3fifo", axes=json.dumps({"eviction": "s3fifo", "eviction.small_ratio": ratio})), 60
+        )
+        for i, ratio in enumerate((0.1, 0.2))
+    ]
+    warehouse = published(tmp_path, study_of(*variants))
+    assert query(warehouse, "select eviction, difference_per_s, option_count from placement_ranking order by all") == [
+        ("lru", 0.0, 3),
+        ("s3fifo eviction.small_ratio=0.1", 1.0, 3),
+        ("s3fifo eviction.small_ratio=0.2", 1.0, 3),
+    ]
+
+
+def test_costs_by_hand(tmp_path: Path) -> None:
+    warehouse = published(tmp_path, two_stage_study())
+    rows = query(
+        warehouse,
+        """select tiers, hbm_usd, dram_usd, tiers_usd, gpu_count, gpu_usd_per_hour, gpu_usd_per_million_output_tokens,
+        is_on_frontier from capacity_frontier where stage = 'place' and eviction = 'lru' order by tiers""",
+    )
+    per_million = 2 * 4.18 / 3600 / (100 * 11 / 10) * 1e6
+    assert rows[0] == (
+        "large",
+        40 * 187.5,
+        100 * 18.8,
+        40 * 187.5 + 100 * 18.8,
+        2,
+        8.36,
+        pytest.approx(per_million),
+        True,
+    )
+    assert rows[1] == ("small", 40 * 187.5, 0.0, 40 * 187.5, 2, 8.36, pytest.approx(per_million), True)
+    ranks_unknown = "select gpu_usd_per_hour from capacity_frontier where stage = 'route'"
+    assert query(warehouse, ranks_unknown) == [(None,), (None,)]
+
+
+def test_a_dearer_configuration_that_gives_less_is_off_the_frontier(tmp_path: Path) -> None:
+    parts = [with_met(cell(name, tiers=name), met) for name, met in (("a", 50), ("b", 40), ("c", 60))]
+    capacity = [usage("a", "hbm", 1e9), usage("b", "hbm", 2e9), usage("c", "hbm", 3e9)]
+    warehouse = published(tmp_path, study_of(*parts, tier_usage=capacity))
+    rows = query(warehouse, "select tiers, is_on_frontier from capacity_frontier order by tiers")
+    assert rows == [("a", True), ("b", False), ("c", True)]
+
+
+def test_the_cheapest_tiers_within_two_percent_are_recommended(tmp_path: Path) -> None:
+    parts, capacity = [], []
+    for name, gb, counts in (("small", 1, (70, 72)), ("middle", 2, (90, 92)), ("large", 3, (91, 93))):
+        for seed, met in enumerate(counts):
+            row = cell(f"{name}{seed}", tiers=name, seed=seed, axes=json.dumps({"tiers": name, "seed": seed}))
+            parts.append(with_met(row, met))
+            capacity.append(usage(f"{name}{seed}", "hbm", gb * 1e9))
+    warehouse = published(tmp_path, study_of(*parts, tier_usage=capacity))
+    assert query(warehouse, "select tiers, eviction, tiers_verdict, is_shown, seed_count from recommendation") == [
+        ("middle", "lru", "shown", True, 2)
+    ]
+
+
+def test_a_policy_not_shown_better_is_not_recommended(tmp_path: Path) -> None:
+    chosen = "select eviction, option_verdict, unclear_count, is_shown from recommendation"
+    noisy = published(tmp_path / "1", policies([50, 60, 54], [60, 55, 64]))
+    assert query(noisy, chosen) == [("lru", "reference", 1, False)]
+    clear = published(tmp_path / "2", policies([50, 52, 54], [60, 63, 64]))
+    assert query(clear, chosen) == [("lfu", "better", 0, True)]
+
+
+def test_without_the_reference_nothing_counts_as_shown(tmp_path: Path) -> None:
+    rows = policies([50, 52, 54], [60, 63, 64])
+    warehouse = published(tmp_path, rows, reference_eviction="arc")
+    assert query(warehouse, "select eviction, option_verdict, is_shown from recommendation") == [
+        ("lfu", "no reference", False)
+    ]
+
+
+def test_latency_by_served_tier_by_hand(tmp_path: Path) -> None:
+    dram = {"dram_tokens": 50, "hbm_tokens": 30, "recomputed_tokens": 20, "served_tier": "dram"}
+    rows = [
+        request("c", 0, ttft_ms=40.0, **dram),
+        request("c", 1, ttft_ms=60.0, **dram),
+        request("c", 2, ttft_ms=90.0),
+        rejected("c", 3),
+    ]
+    warehouse = published(tmp_path, study_of((cell("c"), rows)))
+    got = query(
+        warehouse,
+        "select served_tier, request_count, request_ratio, token_ratio, ttft_p50_ms, ttft_p99_ms from served_tier_latency",
+    )
+    assert got == [
+        ("hbm", 0, 0.0, 60 / 300, None, None),
+        ("dram", 2, 2 / 3, 100 / 300, 50.0, pytest.approx(59.8)),
+        ("recompute", 1, 1 / 3, 140 / 300, 90.0, 90.0),
+    ]
+
+
+def test_rejections_are_counted_by_reason(tmp_path: Path) -> None:
+    rows = [request("c", 0), late("c", 1), rejected("c", 2), rejected("c", 3, "no_room"), rejected("c", 4, "no_room")]
+    warehouse = published(tmp_path, study_of((cell("c", stage="route"), rows)))
+    got = query(warehouse, "select rejected_count, rejected_by_reason, slo_attainment_ratio from routing_ranking")
+    assert got == [(3, '{"no_room":2,"prompt_too_long":1}', 0.2)]
