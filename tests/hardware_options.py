@@ -1,5 +1,7 @@
 """Options of conf/ built for tests, without the rest of the configuration."""
 
+import copy
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,11 @@ HARDWARE = sorted(file.stem for file in (CONF / "hardware").glob("*.yaml") if no
 
 
 def values_of(group: str, option: str) -> dict[str, Any]:
+    return copy.deepcopy(_composed(group, option))
+
+
+@cache
+def _composed(group: str, option: str) -> dict[str, Any]:
     with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
         config = compose(overrides=[f"+{group}={option}"])
     return OmegaConf.to_container(config, resolve=True)[group]

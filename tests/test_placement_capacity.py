@@ -83,6 +83,12 @@ def test_bytes_and_sessions_per_rank_and_per_node() -> None:
     assert dram.node_bytes == dram.capacity_bytes * 4
 
 
+def test_a_node_holds_whole_instances() -> None:
+    blocks = capacity_blocks(tiers_of("hbm_dram"), engine_of(), model_of("llama3_1_8b"), 80 * GIB, 16)
+    table = capacity_table(blocks, model_of("llama3_1_8b"), 16, tensor_parallel=3, gpus_per_node=8, session_tokens=1.0)
+    assert table[1].node_bytes == table[1].capacity_bytes * 2
+
+
 def test_an_instance_that_spans_nodes_takes_its_share_of_one() -> None:
     table = capacity_table(
         capacity_blocks(tiers_of("hbm_dram"), engine_of(tensor_parallel=8), model_of("llama3_1_70b"), 80 * GIB, 16),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.provenance import code_digest, digest, kernel_digest
+from pipeline.provenance import Sources, digest, kernel_digest
 
 CONFIG = {"eviction": {"_target_": "pipeline.plug.lru.Lru"}, "list": [{"_target_": "pipeline.plug.fifo.Fifo"}]}
 
@@ -44,15 +44,15 @@ def src(tmp_path: Path) -> Path:
     ],
 )
 def test_digest_follows_imports_and_targets(src: Path, file: str, is_reached: bool) -> None:
-    before = code_digest(src / "script.py", CONFIG, src)
+    before = Sources(src).code_digest(src / "script.py", CONFIG)
     (src / file).write_text((src / file).read_text() + "# edited\n")
-    assert (code_digest(src / "script.py", CONFIG, src) != before) == is_reached
+    assert (Sources(src).code_digest(src / "script.py", CONFIG) != before) == is_reached
 
 
 def test_digest_without_the_plug_in_does_not_change_with_it(src: Path) -> None:
-    before = code_digest(src / "script.py", {}, src)
+    before = Sources(src).code_digest(src / "script.py", {})
     (src / "pipeline/plug/lru.py").write_text("edited = True\n")
-    assert code_digest(src / "script.py", {}, src) == before
+    assert Sources(src).code_digest(src / "script.py", {}) == before
 
 
 def test_kernel_digest_covers_the_callee(src: Path) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,7 +35,8 @@ def test_cell_metrics_of_four_requests_by_hand(tmp_path: Path) -> None:
     got = query(
         warehouse,
         """select request_count, completed_count, rejected_count, goodput_per_s, slo_attainment_ratio, ttft_p50_ms,
-        ttft_p99_ms, tpot_p50_ms, max_itl_p99_ms, hit_ratio, recomputed_tokens, output_tokens_per_s from cell_metrics""",
+        ttft_p99_ms, tpot_p50_ms, max_itl_p99_ms, hit_ratio, recomputed_tokens, output_tokens_per_s
+        from cell_metrics""",
     )[0]
     assert got == pytest.approx(
         (4, 3, 1, 2 / 4, 2 / 4, 30.0, 30 + 0.98 * 69, 6.0, 8 + 0.99 * 12, 60 / 300, 240, 23 / 4)
@@ -59,30 +61,33 @@ def test_sql_judges_the_slo_as_metrics_does(tmp_path: Path) -> None:
     assert attainment == pytest.approx(metrics.slo_attainment_ratio(met))
 
 
-def policies(lru: list[int], other: list[int]) -> dict[str, object]:
+def policies(lru: list[int], other: list[int], trace: str = "chat") -> dict[str, list[Any]]:
     parts = []
     for name, counts in (("lru", lru), ("lfu", other)):
         for seed, met in enumerate(counts):
-            axes = json.dumps({"eviction": name, "seed": seed})
-            parts.append(with_met(cell(f"{name}{seed}", eviction=name, seed=seed, axes=axes), met))
+            axes = json.dumps({"trace": trace, "eviction": name, "seed": seed})
+            row = cell(f"{trace}{name}{seed}", trace=trace, eviction=name, seed=seed, axes=axes)
+            parts.append(with_met(row, met))
     return study_of(*parts)
 
 
-@pytest.mark.parametrize(
-    ("lru", "other", "verdict"),
-    [
-        ([50, 52, 54], [60, 63, 64], "better"),
-        ([60, 63, 64], [50, 52, 54], "worse"),
-        ([50, 52, 54], [50, 52, 54], "equal"),
-        ([50, 60, 54], [60, 55, 64], "not shown"),
-        ([50], [60], "too few seeds"),
-        ([50, 50, 50], [60, 60, 60], "too few seeds"),  # the seed varies nothing, so there is no interval
-    ],
-)
-def test_verdict_on_a_policy(tmp_path: Path, lru: list[int], other: list[int], verdict: str) -> None:
-    warehouse = published(tmp_path, policies(lru, other))
-    assert query(warehouse, "select verdict from placement_ranking where eviction = 'lfu'") == [(verdict,)]
-    assert query(warehouse, "select verdict from placement_ranking where eviction = 'lru'") == [("reference",)]
+def test_verdicts_on_a_policy(tmp_path: Path) -> None:
+    cases = {
+        "better": ([50, 52, 54], [60, 63, 64]),
+        "worse": ([60, 63, 64], [50, 52, 54]),
+        "equal": ([50, 52, 54], [50, 52, 54]),
+        "not shown": ([50, 60, 54], [60, 55, 64]),
+        "too few seeds": ([50], [60]),
+        "too few seeds, alike": ([50, 50, 50], [60, 60, 60]),  # the seed varies nothing, so there is no interval
+    }
+    rows = study_of()
+    for trace, counts in cases.items():
+        for table, more in policies(*counts, trace).items():
+            rows[table] += more
+    warehouse = published(tmp_path, rows)
+    verdicts = query(warehouse, "select trace, verdict from placement_ranking where eviction = 'lfu'")
+    assert dict(verdicts) == {trace: trace.split(",")[0] for trace in cases}
+    assert query(warehouse, "select distinct verdict from placement_ranking where eviction = 'lru'") == [("reference",)]
 
 
 def test_intervals_by_hand(tmp_path: Path) -> None:
@@ -90,7 +95,8 @@ def test_intervals_by_hand(tmp_path: Path) -> None:
     got = query(
         warehouse,
         """select goodput_per_s, goodput_low_per_s, goodput_high_per_s, difference_per_s, difference_low_per_s,
-        difference_high_per_s, reference_goodput_per_s, common_seed_count from placement_ranking where eviction = 'lfu'""",
+        difference_high_per_s, reference_goodput_per_s, common_seed_count from placement_ranking
+        where eviction = 'lfu'""",
     )[0]
     t = stats.t.ppf(0.975, 2)
     mean, half = 18.7 / 3, t * np.std([6.0, 6.3, 6.4], ddof=1) / math.sqrt(3)
@@ -174,17 +180,37 @@ def test_a_dearer_configuration_that_gives_less_is_off_the_frontier(tmp_path: Pa
     assert rows == [("a", True), ("b", False), ("c", True)]
 
 
-def test_the_cheapest_tiers_within_two_percent_are_recommended(tmp_path: Path) -> None:
+def sized(*sizes: tuple[str, int, list[int]], trace: str = "chat") -> dict[str, list[Any]]:
     parts, capacity = [], []
-    for name, gb, counts in (("small", 1, (70, 72)), ("middle", 2, (90, 92)), ("large", 3, (91, 93))):
+    for name, gb, counts in sizes:
         for seed, met in enumerate(counts):
-            row = cell(f"{name}{seed}", tiers=name, seed=seed, axes=json.dumps({"tiers": name, "seed": seed}))
-            parts.append(with_met(row, met))
-            capacity.append(usage(f"{name}{seed}", "hbm", gb * 1e9))
-    warehouse = published(tmp_path, study_of(*parts, tier_usage=capacity))
-    assert query(warehouse, "select tiers, eviction, tiers_verdict, is_shown, seed_count from recommendation") == [
-        ("middle", "lru", "shown", True, 2)
-    ]
+            cell_id = f"{trace}{name}{seed}"
+            axes = json.dumps({"trace": trace, "tiers": name, "seed": seed})
+            parts.append(with_met(cell(cell_id, trace=trace, tiers=name, seed=seed, axes=axes), met))
+            capacity.append(usage(cell_id, "hbm", gb * 1e9))
+    return study_of(*parts, tier_usage=capacity)
+
+
+def test_the_cheapest_tiers_within_two_percent_are_recommended_as_far_as_shown(tmp_path: Path) -> None:
+    steady = {"small": (1, [70, 72]), "middle": (2, [90, 92]), "large": (3, [91, 93])}
+    cases = {
+        "shown": steady,
+        "not shown: small might be as good": steady | {"small": (1, [60, 91])},
+        "not shown: large might be better": steady | {"large": (3, [82, 100])},
+        "too few seeds": {name: (gb, counts[:1]) for name, (gb, counts) in steady.items()},
+        "one size": {"middle": steady["middle"]},
+    }
+    rows: dict[str, list[Any]] = {"cells": [], "requests": [], "tier_usage": []}
+    for trace, sizes in cases.items():
+        made = sized(*((name, gb, counts) for name, (gb, counts) in sizes.items()), trace=trace)
+        for table, more in made.items():
+            rows[table] += more
+    warehouse = published(tmp_path, rows)
+    found = query(warehouse, "select trace, tiers, eviction, tiers_verdict, is_shown from recommendation")
+    verdicts = {trace: trace.split(":")[0] for trace in cases}
+    assert {row[0]: row[1:] for row in found} == {
+        trace: ("middle", "lru", verdict, verdict in ("shown", "one size")) for trace, verdict in verdicts.items()
+    }
 
 
 def test_a_policy_not_shown_better_is_not_recommended(tmp_path: Path) -> None:
@@ -214,7 +240,8 @@ def test_latency_by_served_tier_by_hand(tmp_path: Path) -> None:
     warehouse = published(tmp_path, study_of((cell("c"), rows)))
     got = query(
         warehouse,
-        "select served_tier, request_count, request_ratio, token_ratio, ttft_p50_ms, ttft_p99_ms from served_tier_latency",
+        """select served_tier, request_count, request_ratio, token_ratio, ttft_p50_ms, ttft_p99_ms
+        from served_tier_latency""",
     )
     assert got == [
         ("hbm", 0, 0.0, 60 / 300, None, None),

@@ -1,4 +1,4 @@
-"""Compose conf/ with Hydra: options, overrides and sweeps in, plain dictionaries out (the only module that knows Hydra)."""
+"""Compose conf/ with Hydra: options, overrides and sweeps in, plain dictionaries out (only here is Hydra known)."""
 
 from __future__ import annotations
 
@@ -103,6 +103,12 @@ class Conf:
             raise InputError(f"{group}: unknown group; expected one of {known}, or path.to.key=value")
         if str(option) not in self.groups[group]:
             raise InputError(f"{group}: given {option!r}, expected one of {', '.join(self.groups[group])}")
+
+    def study(self, name: str) -> dict[str, Any]:
+        """Read a study as it stands in its file, before any setting."""
+        found = OmegaConf.to_container(OmegaConf.load(self.folder / "study" / f"{name}.yaml"))
+        assert isinstance(found, dict)
+        return {str(key): value for key, value in found.items()}
 
     def base(self, settings: Sequence[Setting]) -> tuple[dict[str, Any], dict[str, str]]:
         """Compose the base configuration; return it resolved, with the chosen option of each group.

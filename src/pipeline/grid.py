@@ -51,7 +51,7 @@ def load_study(conf: Conf, name: Any, texts: Sequence[str]) -> Study:
     Raises InputError, in one line, for an unknown study, group, option or key and for a value of the wrong form.
     """
     conf.check_option("study", name)
-    grids = conf.catalogue({"study": [str(name)]})["study"][str(name)]
+    grids = conf.study(str(name))
     axis_keys = {key for stage in STAGES for key in {**grids[stage]["axes"], **grids[stage]["axes_with_data"]}}
     settings = [parse_setting(text) for text in texts]
     for setting in settings:
@@ -59,13 +59,13 @@ def load_study(conf: Conf, name: Any, texts: Sequence[str]) -> Study:
     base, choices = conf.base([parse_setting(f"study={name}"), *(s for s in settings if _is_base(s, axis_keys))])
     study, remarks = base["study"], list[str]()
     axes = {stage: _axes(study[stage], settings, axis_keys, remarks) for stage in STAGES}
-    catalogue = conf.catalogue(_wanted(axes, study))
+    catalogue = conf.catalogue({"price": conf.groups["price"], **_wanted(axes, study)})
     _set_options(catalogue, base, [s for s in settings if _is_option_value(s, axis_keys)])
     mine = {s.key for s in settings}
     cells = [
         cell for stage in STAGES for cell in _cells(stage, axes[stage], study, _Sources(base, choices, catalogue, mine))
     ]
-    prices = conf.catalogue({"price": conf.groups["price"]})["price"]
+    prices = catalogue["price"]
     report = {
         "slo": base["report_slo"],
         "price": base["price"],

@@ -80,6 +80,7 @@ def _start_logging(log: Path) -> None:
     to_file = logging.FileHandler(log, mode="w")
     to_file.setFormatter(logging.Formatter("%(asctime)s %(name)s %(message)s"))
     to_terminal = logging.StreamHandler(sys.stderr)
+    to_terminal.setFormatter(logging.Formatter("%(message)s"))
     to_terminal.addFilter(lambda record: record.name == "kvplan")
     logging.basicConfig(level=logging.INFO, handlers=[to_file, to_terminal], force=True)
 

@@ -36,6 +36,8 @@ def plan_of(root: Path, config: Mapping[str, Any]) -> Plan:
     """Lay out the study that `config` names; raise InputError for the first thing that is wrong."""
     unknown = sorted(set(config) - set(ALLOWED))
     if unknown:
-        raise InputError(f"--config: unknown key {unknown[0]!r}; allowed: {', '.join(ALLOWED)} (overrides go inside set)")
+        raise InputError(
+            f"--config: unknown key {unknown[0]!r}; allowed: {', '.join(ALLOWED)} (overrides go inside set)"
+        )
     settings = split_settings(config.get("set", ""))
     return make_plan(load_study(Conf(root / "conf"), config.get("study", "default"), settings), root)

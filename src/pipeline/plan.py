@@ -13,7 +13,8 @@ from typing import Any
 from pipeline.cell import Cell
 from pipeline.grid import CellConfig, Study
 from pipeline.hardware.spec import Hardware
-from pipeline.provenance import code_digest, digest
+from pipeline.provenance import Sources, digest
+from pipeline.schema import SIMULATED
 from pipeline.spec import InputError, build
 from pipeline.tables import replacing
 
@@ -21,7 +22,6 @@ LIMITS = ("tensor_parallel", "max_running", "max_batched_tokens")
 UNCALIBRATED = {"_target_": "pipeline.hardware.datasheet.Datasheet"}
 SCRIPTS = {"place": "simulate", "route": "simulate"}
 """Stages whose script has another name."""
-SIMULATED = ("cells", "provenance", "requests", "tier_usage", "transfers", "timeline")
 OUTPUTS = {
     "calibrate": ("step_samples.parquet", "constants.parquet", "link_calibration.parquet"),
     "train": ("step_table.npz", "predictor_accuracy.parquet"),
@@ -57,6 +57,7 @@ class Plan:
     items: dict[str, dict[str, Item]] = field(default_factory=lambda: {stage: {} for stage in OUTPUTS})
     remarks: list[str] = field(default_factory=list)
     checksums: dict[Path, str] = field(default_factory=dict)
+    sources: Sources = field(default_factory=Sources)
 
     def keys(self, stage: str) -> list[str]:
         """Keys of a stage, in a stable order."""
@@ -66,7 +67,7 @@ class Plan:
         """Add a job (once) and return its key."""
         ups = {name: sorted(set(keys)) for name, keys in upstream.items()}
         script = self.root / f"workflow/scripts/{SCRIPTS.get(stage, stage)}.py"
-        item = Item(stage, label, config, ups, code_digest(script, config))
+        item = Item(stage, label, config, ups, self.sources.code_digest(script, config))
         self.items[stage].setdefault(item.key, item)
         return item.key
 
@@ -79,7 +80,7 @@ class Plan:
     def aggregate(self) -> Item:
         """The job that gathers all others."""
         config = {"study": self.study.name, "about": self.study.about, "report": self.study.report}
-        code = code_digest(self.root / "workflow/scripts/aggregate.py")
+        code = self.sources.code_digest(self.root / "workflow/scripts/aggregate.py")
         return Item("aggregate", self.study.name, config, {stage: self.keys(stage) for stage in OUTPUTS}, code)
 
     def remark(self, text: str) -> None:
@@ -169,7 +170,7 @@ def _fall_back(plan: Plan, values: dict[str, Any]) -> dict[str, Any]:
     if build(hardware, "hardware", Hardware).source.runs_here():
         return values
     plan.remark(
-        f"hardware={hardware['name']}: its kernel tables need Linux x86-64; datasheet figures take their place, so every "
+        f"hardware={hardware['name']}: its kernel tables need Linux x86-64; datasheet figures stand in, so every "
         "result is marked uncalibrated"
     )
     return values | {"hardware": hardware | {"source": UNCALIBRATED}}

@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +21,58 @@ def digest(value: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:DIGEST_CHARACTERS]
 
 
-def code_digest(entry: Path, config: Any = None, src: Path = SRC) -> str:
-    """Hash the script `entry`, the package modules it reaches by import, and the plug-ins `config` names.
+@dataclass
+class Sources:
+    """The package's source as it is now: each file is read once."""
 
-    Imports are followed through the syntax tree, inside functions too. Package data (`.sql`) next to a reached
-    module counts as part of it.
-    """
-    return _hash(_reach([entry, *_modules(targets(config), src)], src), src)
+    src: Path = SRC
+    _next: dict[Path, list[Path]] = field(default_factory=dict)
+    _digests: dict[tuple[Path, ...], str] = field(default_factory=dict)
+
+    def code_digest(self, entry: Path, config: Any = None) -> str:
+        """Hash the script `entry`, the package modules it reaches by import, and the plug-ins `config` names.
+
+        Imports are followed through the syntax tree, inside functions too. `.sql` files beside or below a reached
+        module count as part of it.
+        """
+        plug_ins = {file for module in set(targets(config)) for file in self._files(module)}
+        entries = (entry, *sorted(plug_ins))
+        if entries not in self._digests:
+            self._digests[entries] = _hash(self._reach(list(entries)), self.src)
+        return self._digests[entries]
+
+    def _reach(self, todo: list[Path]) -> set[Path]:
+        seen = set[Path]()
+        while todo:
+            file = todo.pop()
+            if file not in seen:
+                seen.add(file)
+                if file not in self._next:
+                    self._next[file] = self._reached_from(file)
+                todo += self._next[file]
+        return seen
+
+    def _reached_from(self, file: Path) -> list[Path]:
+        if file.suffix != ".py":
+            return []
+        data = file.parent.glob("**/*.sql") if file.is_relative_to(self.src) else ()
+        beside = (p for name in _imported(file) for p in [file.with_name(f"{name}.py")] if p.is_file())
+        return [*data, *beside, *(found for name in _imported(file) for found in self._files(name))]
+
+    def _files(self, module: str) -> list[Path]:
+        path = self.src.joinpath(*module.split("."))
+        return [p for p in (path.with_suffix(".py"), path / "__init__.py") if p.is_file()]
+
+
+def _imported(file: Path) -> set[str]:
+    """Names of modules that a file imports, and of what it imports from them (which may be modules)."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+    return names
 
 
 def kernel_digest(src: Path = SRC) -> str:
@@ -49,37 +94,6 @@ def targets(config: Any) -> Iterator[str]:
     if isinstance(config, Iterable) and not isinstance(config, str):
         for value in config:
             yield from targets(value)
-
-
-def _reach(entries: list[Path], src: Path) -> set[Path]:
-    todo, seen = entries, set[Path]()
-    while todo:
-        file = todo.pop()
-        if file not in seen:
-            seen.add(file)
-            seen.update(file.parent.glob("**/*.sql") if file.is_relative_to(src) else ())
-            if file.suffix == ".py":
-                todo += _modules(_imports(file, file.stat().st_mtime_ns), src)
-    return seen
-
-
-def _modules(names: Iterable[str], src: Path) -> list[Path]:
-    found = []
-    for name in names:
-        path = src.joinpath(*name.split("."))
-        found += [p for p in (path.with_suffix(".py"), path / "__init__.py") if p.is_file()]
-    return found
-
-
-@cache
-def _imports(file: Path, _modified_ns: int) -> tuple[str, ...]:
-    names: list[str] = []
-    for node in ast.walk(ast.parse(file.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-        elif isinstance(node, ast.Import):
-            names += [alias.name for alias in node.names]
-    return tuple(name for name in names if name.split(".")[0] == "pipeline")
 
 
 def _hash(files: set[Path], src: Path) -> str:

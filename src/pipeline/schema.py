@@ -97,7 +97,12 @@ CELLS = Table("cells", "a simulation run", (
     _s("calibration_source", "silicon_interpolated, measured, scaled or datasheet (uncalibrated)"),
     Column("is_calibrated", "bool", "", "false where step times come from datasheet figures alone"),
     _f("capacity_per_s", "simulated capacity of the reference cell", "per_s", nullable=True),
-    _f("offered_per_s", "requests offered", "per_s"), _f("makespan_s", "first arrival to last completion", "s"),
+    _f("offered_per_s", "requests per second asked for by the load", "per_s"),
+    _f("arrived_per_s", "requests per second that arrived in the measured window", "per_s", nullable=True),
+    _f("measured_s", "length of the measured window of arrivals: closed loop without warm-up and run-out", "s"),
+    _f("tau_prefill_s_per_token", "the router's constant: instance time per prompt token", "s_per_token"),
+    _f("tau_decode_s_per_token", "the router's constant: instance time per output token", "s_per_token"),
+    _f("makespan_s", "first arrival to last completion", "s"),
     _f("mean_running_count", "achieved batch: time-weighted mean of running requests"),
     _f("p90_running_count", "achieved batch: 90th percentile over time"),
     _f("extrapolated_time_ratio", "share of step time outside the profiled range", "ratio"),
@@ -123,6 +128,7 @@ REQUESTS = Table("requests", "cell x request", (
     _f("e2el_ms", "arrival to the last token", "ms", nullable=True),
     _i("preemption_count", "times preempted"),
     _s("status", "completed, or rejected:<reason>"),
+    Column("is_measured", "bool", "", "whether it arrived in the measured window: results are judged by these alone"),
 ))
 TIER_USAGE = Table("tier_usage", "cell x instance x tier", (
     _CELL, _INSTANCE, _s("tier", "hbm, dram, ssd or remote"), _f("capacity_bytes", "capacity", "bytes"),
@@ -154,7 +160,8 @@ TRACE_QUALITY = Table("trace_quality", "trace x reason", (
     _i("row_count", "rows"), _s("first_rows", "first row numbers (JSON)"),
 ))
 CLAIMS = Table("claims", "a published figure", (
-    _s("study", "study"), _s("claim_id", "as A1"), _s("paper", "where it is published"), _s("statement", "what is claimed"),
+    _s("study", "study"), _s("claim_id", "as A1"), _s("paper", "where it is published"),
+    _s("statement", "what is claimed"),
     _s("kind", "arithmetic, theory or empirical"), _f("published", "in column unit", nullable=True),
     _f("ours", "in column unit", nullable=True), _f("ci_low", "95 % interval", nullable=True),
     _f("ci_high", "95 % interval", nullable=True), _i("seeds", "seeds behind ours", nullable=True),
@@ -172,3 +179,6 @@ TABLES = {table.name: table for table in (
     STEP_SAMPLES, CONSTANTS, LINK_CALIBRATION, PREDICTOR_ACCURACY, FIDELITY, CELLS, REQUESTS, TIER_USAGE,
     TRANSFERS, ROUTING_DECISIONS, TIMELINE, TRACE_QUALITY, CLAIMS, PROVENANCE,
 )}
+
+SIMULATED = ("cells", "provenance", "requests", "tier_usage", "transfers", "timeline")
+"""Tables that a simulation of stage place writes; stage route adds routing_decisions."""

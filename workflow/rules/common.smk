@@ -12,9 +12,9 @@ from pipeline.provenance import set_numba_cache
 
 set_numba_cache(Path(RESULTS))
 
-from pipeline.parse import parse
+from pipeline.parse import parse as parse_study
 
-PLAN = parse(ROOT, Path(RESULTS), config)
+PLAN = parse_study(ROOT, Path(RESULTS), config)
 JOB = f"{sys.executable} {ROOT}/workflow/scripts"
 
 

@@ -4,12 +4,12 @@ rule aggregate:
         [results_of(stage) for stage in PLAN.outputs],
     output:
         update(f"{RESULTS}/warehouse.duckdb"),
-        f"{RESULTS}/summary.txt",
-        f"{RESULTS}/report.html",
+        update(f"{RESULTS}/summary.txt"),
+        update(f"{RESULTS}/report.html"),
     log:
         f"{RESULTS}/logs/aggregate/{PLAN.study.name}.log",
     params:
-        item=f"{RESULTS}/items/aggregate/{PLAN.key}.json",
+        item=f"{RESULTS}/items/aggregate/{PLAN.aggregate.key}.json",
         job=JOB,
     resources:
         mem_mb=4000,

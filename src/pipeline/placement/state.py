@@ -74,7 +74,7 @@ def make_stack(
     stack = _empty(block_count)
     stack.capacity_blocks[:] = capacity
     stack.below[:] = _below(capacity, placement)
-    hbm, dram, ssd, remote = (eviction.state(block_count, int(blocks)) for blocks in capacity)
+    hbm, dram, ssd, remote = (eviction.state(block_count if blocks else 0, int(blocks)) for blocks in capacity)
     return stack, StackPolicies((hbm, dram, ssd, remote), eviction.functions())
 
 

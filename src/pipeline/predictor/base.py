@@ -48,8 +48,8 @@ class Predictor(Spec):
     name: str
     held_out_ratio: OpenRatio = Field(description="share of samples held out")
 
-    def regressor(self, seed: int) -> Regressor | None:
-        """Give a fresh regressor; None for the baseline alone."""
+    def regressor(self, seed: int, input_count: int) -> Regressor | None:
+        """Give a fresh regressor for an operation of one or two inputs; None for the baseline alone."""
         raise NotImplementedError
 
     def train(self, step_samples: pa.Table, model: Model, engine: EngineLimits, seed: int) -> Trained:
@@ -72,10 +72,11 @@ class Predictor(Spec):
                     raise InputError(f"step_samples: no rows of {operation} for {model.name}")
                 continue
             held = held_out(len(samples.time_s), self.held_out_ratio, seed, i)
-            partial = fit(samples.part(~held), self.regressor(seed))
+            inputs = samples.inputs.shape[1]
+            partial = fit(samples.part(~held), self.regressor(seed, inputs))
             for split, part in (("train", samples.part(~held)), ("held_out", samples.part(held))):
                 rows.append(accuracy_row(operation, split, partial.time_s(part.inputs), part.time_s, against))
-            fits[operation], sampled[operation] = fit(samples, self.regressor(seed)), samples
+            fits[operation], sampled[operation] = fit(samples, self.regressor(seed, inputs)), samples
         table = tabulate(fits, engine, float(sampled["attention_prefill"].inputs.sum(axis=1).max()))
         rows += [_table_row(table, operation, fits, sampled[operation], seed) for operation in fits]
         keys = {name: step_samples[name][0].as_py() for name in ("hardware", "model", "tensor_parallel")}

@@ -8,12 +8,15 @@ from pipeline.spec import Count
 
 
 class ExtraTrees(Predictor):
-    """scikit-learn's ExtraTreesRegressor: `trees` trees, leaves of at least `min_leaf_samples`."""
+    """scikit-learn's ExtraTreesRegressor: `trees` trees, leaves of at least `min_leaf_samples`.
+
+    Every tree sees every sample and splits at random thresholds, so that their mean runs smoothly between samples.
+    """
 
     trees: Count
     min_leaf_samples: Count
 
-    def regressor(self, seed: int) -> Regressor:
+    def regressor(self, seed: int, input_count: int) -> Regressor:  # noqa: ARG002
         """Give fresh trees."""
         from sklearn.ensemble import ExtraTreesRegressor
 

@@ -8,6 +8,6 @@ from pipeline.predictor.base import Predictor
 class Roofline(Predictor):
     """No regressor: every operation is the non-negative sum of physical terms that fits its samples best."""
 
-    def regressor(self, seed: int) -> None:  # noqa: ARG002
+    def regressor(self, seed: int, input_count: int) -> None:  # noqa: ARG002
         """Give none."""
         return

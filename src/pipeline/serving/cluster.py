@@ -46,13 +46,14 @@ class Cluster:
         clock, engines = self._clock, self._engines
         self._await_open(0)
         while True:
-            left_s = engines.advance(clock.peek())
-            entries = engines.entries()
+            next_s = clock.peek()
+            left_s, entries = engines.advance(next_s)
             if entries:
                 self._hear(entries)
-            if left_s < clock.peek():
+                next_s = clock.peek()
+            if left_s < next_s:
                 continue
-            if clock.peek() == np.inf:
+            if next_s == np.inf:
                 break
             clock.step()
         return self._output()
@@ -76,7 +77,6 @@ class Cluster:
         chosen = self._dispatch.choose(request, now_s)
         for stay, instance in enumerate(chosen):
             self._instance[request + stay * self._scenario.trace.request_count] = instance
-        self._rows.arrival_s[request] = now_s
         self._engines.submit(chosen[0], request, now_s)
 
     def _hear(self, entries: list[Entry]) -> None:
@@ -108,7 +108,7 @@ class Cluster:
         """Queue a request whose prompt is computed at its decode instance, which will fetch its KV."""
         job = self._rows[row]
         now_s = self._clock.now
-        job.arrival_s = job.first_token_s = job.last_token_s = now_s
+        job.first_token_s = job.last_token_s = now_s
         job.generated_tokens = 1
         self._engines.submit(int(self._instance[row]), row, now_s)
 

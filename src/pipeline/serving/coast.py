@@ -19,7 +19,7 @@ ZERO, ONE = np.int64(0), np.int64(1)
 def can_coast(x: Machine) -> bool:
     """Say whether the next steps only decode: every running request lacks one token, and no one can be admitted."""
     engine = x.engine
-    if not engine.decoding or engine.running_count == 0 or engine.running_count > engine.max_batched_tokens:
+    if not (engine.coasts and engine.decoding) or engine.running_count == 0 or engine.running_count > engine.max_batched_tokens:
         return False
     nobody = engine.head[WAITING] == NONE and engine.head[READY] == NONE
     full = engine.running_count == engine.max_running or engine.running_count == engine.max_batched_tokens

@@ -110,7 +110,7 @@ class Dispatch:
         self._scenario = scenario
         self._arrivals: dict[int, Arrival] = {}
         self._unread: list[Entry] = []
-        self._decided: list[tuple[int, int, int, int, int, float, float]] = []
+        self._decided: list[tuple[float, ...]] = []
 
     def choose(self, request: int, now_s: float) -> list[int]:
         """Choose an instance for the request at this position of the trace, in each pool it passes through."""
@@ -130,10 +130,8 @@ class Dispatch:
 
     def decisions(self) -> Decisions:
         """All decisions, in order."""
-        columns = list(zip(*self._decided, strict=True)) or [()] * 7
-        ints = (np.array(column, np.int64) for column in columns[:5])
-        floats = (np.array(column, np.float64) for column in columns[5:])
-        return Decisions(*ints, *floats)
+        columns = np.array(self._decided, np.float64).reshape(-1, 7).T
+        return Decisions(*columns[:5].astype(np.int64), *columns[5:])
 
     def _catch_up(self, now_s: float) -> None:
         count = self._scenario.trace.request_count

@@ -6,10 +6,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from pipeline.placement.stack import check_invariants, lookup_blocks, make_stack
 from pipeline.serving import world
 from pipeline.serving.link import accounts_of, make_links
+from pipeline.serving.packed import pack
 from pipeline.serving.scenario import InstanceUse, Scenario
 from pipeline.serving.state import STATES, Engine, Floats, Ints, Rows, batch_s, bins, make_engine, make_log
 from pipeline.spec import InputError
@@ -44,37 +46,35 @@ class Engines:
         loader_blocks = blocks if capacity[1:].any() else 0
         self.rows = rows
         self.stacks = [stack for stack, _ in made]
-        self._engines = [_make_engine(scenario, rows, i, loader_blocks) for i in range(count)]
+        self._engines = [_make_engine(scenario, rows, i, loader_blocks, coasts) for i in range(count)]
         self._log = make_log(rows.size)
         self._links = _make_links(scenario)
-        self._kept = [policies.states for _, policies in made]
-        addresses = [
-            [_address(engine), _address(stack), *map(_address, policies.states), *policies.functions]
-            for engine, (stack, policies) in zip(self._engines, made, strict=True)
-        ]
-        self._world = world.World(
-            np.array(addresses, np.int64),
-            np.array([_address(self._links), _address(self._log)], np.int64),
-            rows,
-            scenario.trace.block_ids,
-            scenario.step_table,
-            coupled,
-            coasts,
+        self._table = pack(scenario.step_table)
+        self._ids = np.ascontiguousarray(scenario.trace.block_ids, np.int64)
+        self._policies = [policies for _, policies in made]
+        self._coupled = coupled
+        shared = [_address(self._table), _address(rows), rows.size, _address(self._ids), self._ids.size]
+        shared += [_address(self._links), _address(self._log)]
+        self._world = np.array(
+            [
+                [_address(engine), _address(stack), *map(_address, policies.states), *policies.functions, *shared]
+                for engine, (stack, policies) in zip(self._engines, made, strict=True)
+            ],
+            np.int64,
         )
         capacity_entries = 4 * rows.size + 1024
         self._read = (*(np.zeros(capacity_entries, np.int64) for _ in range(3)), np.zeros(capacity_entries))
 
-    def advance(self, limit_s: float) -> float:
+    def advance(self, limit_s: float) -> tuple[float, list[Entry]]:
         """Do every step that starts before the limit, unless others must hear of something first.
 
-        Returns the start of the first step that is left; see `entries` for what happened.
+        Returns the start of the first step that is left, and what happened, or is known to happen at the end of a step
+        that has begun.
         """
-        return float(world.advance(self._world, limit_s))
+        first_s, entries = world.advance(self._world, self._coupled, limit_s)
+        return first_s, self._entries() if entries else []
 
-    def entries(self) -> list[Entry]:
-        """What happened since the last call, and what is known to happen at the end of a step that has begun."""
-        if not self._log.count:
-            return []
+    def _entries(self) -> list[Entry]:
         row, kind, instance, time_s = self._read
         count = world.read_log(self._world, row, kind, instance, time_s)
         columns = (time_s[:count], kind[:count], instance[:count], row[:count])
@@ -116,7 +116,7 @@ class Engines:
         return uses, accounts_of(self._links)
 
 
-def _make_engine(scenario: Scenario, rows: Rows, number: int, loader_blocks: int) -> Engine:
+def _make_engine(scenario: Scenario, rows: Rows, number: int, loader_blocks: int, coasts: bool) -> Engine:
     limits, interval_s = scenario.engine, scenario.timeline_interval_s
     if interval_s is not None and not interval_s > 0:
         raise InputError(f"timeline_interval_s: given {interval_s}, expected more than 0")
@@ -130,8 +130,9 @@ def _make_engine(scenario: Scenario, rows: Rows, number: int, loader_blocks: int
     )
     longest = int((rows.input_tokens + rows.output_tokens).max(initial=1))
     engine.max_idle_steps = IDLE_STEPS_PER_TOKEN * longest + 1000
+    engine.coasts = coasts
     engine.poll_s = scenario.router.poll_interval_s
-    engine.bin_s = FIRST_BIN_S if interval_s is None else interval_s
+    engine.bin_s = engine.bin_end_s = FIRST_BIN_S if interval_s is None else interval_s
     return engine
 
 
@@ -148,8 +149,8 @@ def _make_links(scenario: Scenario) -> np.record:
     )
 
 
-def _address(record: np.record) -> int:
-    interface: dict[str, Any] = record.__array_interface__
+def _address(memory: np.record | NDArray[Any]) -> int:
+    interface: dict[str, Any] = memory.__array_interface__
     return int(interface["data"][0])
 
 

@@ -6,7 +6,7 @@ import math
 
 from numba import njit
 
-from pipeline.serving.state import IN_BATCH, KV_BLOCKS, QUEUED, STATES, TOKENS, Engine, Ints, batch_s, bins
+from pipeline.serving.state import IN_BATCH, KV_BLOCKS, QUEUED, STATES, TOKENS, Engine, Floats, Ints, batch_s, bins
 
 
 @njit(cache=True)
@@ -29,30 +29,34 @@ def observe(engine: Engine, time_s: float, kv_blocks: int) -> None:
 def _settle(engine: Engine, time_s: float) -> None:
     """Spread the time since the last boundary over the intervals; the tokens belong to its end."""
     table = bins(engine)
-    while time_s >= engine.bin_s * table.shape[0]:
-        _double(engine)
     at_s = engine.since_s
-    k = int(at_s / engine.bin_s)
-    while at_s < time_s:
-        end_s = min(time_s, (k + 1) * engine.bin_s)
-        if end_s > at_s:
-            for value in range(STATES):
-                table[k, value] += engine.values[value] * (end_s - at_s)
-            at_s = end_s
-        k += 1
-    table[int(time_s / engine.bin_s), TOKENS] += engine.emitted
+    while time_s >= engine.bin_end_s:
+        _add(engine, table, engine.bin_end_s - at_s)
+        at_s = engine.bin_end_s
+        engine.bin_at += 1
+        if engine.bin_at == table.shape[0]:
+            _double(engine, table)
+        engine.bin_end_s = (engine.bin_at + 1) * engine.bin_s
+    _add(engine, table, time_s - at_s)
+    table[engine.bin_at, TOKENS] += engine.emitted
     engine.emitted = 0
 
 
 @njit(cache=True)
-def _double(engine: Engine) -> None:
-    """Make each interval twice as long."""
-    table = bins(engine)
+def _add(engine: Engine, table: Floats, elapsed_s: float) -> None:
+    for value in range(STATES):
+        table[engine.bin_at, value] += engine.values[value] * elapsed_s
+
+
+@njit(cache=True)
+def _double(engine: Engine, table: Floats) -> None:
+    """Make each interval twice as long; the number of intervals is even."""
     half = table.shape[0] // 2
     for k in range(table.shape[0]):
         for value in range(STATES + 1):
             table[k, value] = table[2 * k, value] + table[2 * k + 1, value] if k < half else 0.0
     engine.bin_s *= 2
+    engine.bin_at = half
 
 
 @njit(cache=True)

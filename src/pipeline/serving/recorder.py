@@ -16,6 +16,7 @@ from pipeline.serving.link import BLOCKS, BUSY, WAIT
 from pipeline.serving.scenario import SimulationOutput
 from pipeline.serving.state import IN_BATCH, KV_BLOCKS, NONE, QUEUED, TOKENS, Floats
 from pipeline.tables import from_columns
+from pipeline.trace.shaping import measured_window_s
 from pipeline.values import TIERS
 
 
@@ -33,6 +34,8 @@ class Figures:
     extrapolated_time_ratio: float
     preemption_count: int
     step_count: int
+    arrived_per_s: float
+    measured_s: float
 
 
 def figures(output: SimulationOutput) -> Figures:
@@ -42,6 +45,8 @@ def figures(output: SimulationOutput) -> Figures:
     total_s = batch_s.sum()
     step_s = sum(use.step_s for use in output.instances)
     counts = np.arange(batch_s.size)
+    first_s, last_s = measured_window_s(output.scenario.trace)
+    measured_s = last_s - first_s
     return Figures(
         makespan_s=output.makespan_s,
         mean_running_count=float(counts @ batch_s / total_s) if total_s > 0 else 0.0,
@@ -49,6 +54,8 @@ def figures(output: SimulationOutput) -> Figures:
         extrapolated_time_ratio=sum(use.outside_s for use in output.instances) / step_s if step_s > 0 else 0.0,
         preemption_count=int(output.rows.preemption_count.sum()),
         step_count=sum(use.step_count for use in output.instances),
+        arrived_per_s=float(is_measured(output).sum() / measured_s) if measured_s > 0 else float("nan"),
+        measured_s=measured_s,
     )
 
 
@@ -90,8 +97,15 @@ def _requests(output: SimulationOutput, cell_id: str) -> pa.Table:
             "e2el_ms": metrics.e2el_ms(output.arrival_s, last_s),
             "preemption_count": output.rows.preemption_count.reshape(-1, count).sum(axis=0),
             "status": np.where(rejected, np.char.add("rejected:", output.reject_reason), "completed"),
+            "is_measured": is_measured(output),
         },
     )
+
+
+def is_measured(output: SimulationOutput) -> NDArray[np.bool_]:
+    """Whether each request (n,) arrived in the window that results are judged by."""
+    first_s, last_s = measured_window_s(output.scenario.trace)
+    return (output.arrival_s >= first_s) & (output.arrival_s <= last_s)
 
 
 def _or_null(instance: NDArray[np.int64]) -> pa.Array:

@@ -77,15 +77,17 @@ ROW = np.dtype(
 )
 
 _ENGINE: list[tuple[Any, ...]] = [
-    # Limits. max_idle_steps: more steps than that without completing a request are an error.
+    # Limits. max_idle_steps: more steps than that without completing a request are an error; poll_s: between two
+    # polls; coasts: runs of mere decoding are done in one go.
     ("number", np.int64),
     ("max_running", np.int64),
     ("max_batched_tokens", np.int64),
     ("block_tokens", np.int64),
     ("max_idle_steps", np.int64),
     ("poll_s", np.float64),
+    ("coasts", np.int64),
     # Queues and batch. clock_s: start of the next step, inf while there is nothing to do; decoding: every running row
-    # lacks one token; blocked: the head of the queue did not fit, and nothing has changed since.
+    # has put out a token and lacks the next; blocked: the head of the queue did not fit, and nothing has changed since.
     ("clock_s", np.float64),
     ("head", np.int64, (QUEUES,)),
     ("tail", np.int64, (QUEUES,)),
@@ -101,13 +103,16 @@ _ENGINE: list[tuple[Any, ...]] = [
     ("step_s", np.float64),
     ("outside_s", np.float64),
     # Observed. values: since since_s; emitted: tokens of the step that ends at the next boundary; polled_values: at
-    # the last poll before since_s; next_poll: number of the first poll from since_s on; bin_s: length of an interval.
+    # the last poll before since_s; next_poll: number of the first poll from since_s on; bin_s: length of an interval;
+    # bin_at, bin_end_s: the interval of since_s and its end.
     ("values", np.int64, (STATES,)),
     ("since_s", np.float64),
     ("emitted", np.int64),
     ("polled_values", np.int64, (STATES,)),
     ("next_poll", np.int64),
     ("bin_s", np.float64),
+    ("bin_at", np.int64),
+    ("bin_end_s", np.float64),
 ]
 
 
@@ -170,6 +175,7 @@ def make_log(row_count: int) -> Log:
 
 ENGINE_TYPE = typeof(make_engine(0, 1, 1, 1, 0, 2))
 LOG_TYPE = typeof(make_log(1))
+ROW_TYPE = typeof(make_rows(1)).dtype
 
 
 @njit(cache=True)

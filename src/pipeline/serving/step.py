@@ -99,7 +99,7 @@ def _finish(x: Machine, end_s: float) -> bool:
                 _complete(x, row, end_s)
                 heard |= job.awaited != 0
                 continue
-        all_decoding &= known_tokens(job) - job.computed_tokens == 1
+        all_decoding &= job.generated_tokens > 0 and known_tokens(job) - job.computed_tokens == 1
         batch[left] = row
         left += 1
     engine.running_count = left

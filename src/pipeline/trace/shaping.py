@@ -10,6 +10,9 @@ from pipeline.spec import InputError
 from pipeline.trace.request_trace import Floats, Ints, RequestTrace
 from pipeline.trace.selection import take
 
+WARM_UP_RATIO = 0.25
+"""Share of the time over which sessions start that is not judged."""
+
 
 def counts_by_arrival(trace: RequestTrace) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Whether a request (n,) comes at its arrival_s: open loop, or the first turn of a closed-loop session."""
@@ -60,3 +63,15 @@ def _start(trace: RequestTrace) -> Ints:
     start = np.empty_like(order)
     start[order] = order[latest]
     return start
+
+
+def measured_window_s(trace: RequestTrace) -> tuple[float, float]:
+    """First and last arrival, in seconds, of the requests that results are judged by.
+
+    Open loop: all of them. Closed loop: sessions start at a steady rate, but the first quarter of that time is left
+    for the number of open sessions to settle, and after the last start the load only runs out.
+    """
+    last_start_s = float(trace.arrival_s[counts_by_arrival(trace)].max())
+    if counts_by_arrival(trace).all():
+        return 0.0, last_start_s
+    return WARM_UP_RATIO * last_start_s, last_start_s

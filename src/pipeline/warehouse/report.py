@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from pipeline.warehouse.ask import fetch, opened
 from pipeline.warehouse.figures import GOODPUT, TTFT, intervals_chart
 from pipeline.warehouse.page import Page
 from pipeline.warehouse.statements import grain_of, select_of
-from pipeline.warehouse.summary import claims_sentence, data_sentence
+from pipeline.warehouse.summary import STAGES, claims_sentence, data_sentence, evidence_sentences
 
 Rows = list[dict[str, Any]]
 TABLES = ("served_tier", "frontier", "prices", "predictor", "traces", "provenance")
@@ -37,18 +38,17 @@ def report_html(con: duckdb.DuckDBPyConnection, study: str) -> str:
     about = fetch(con, "select * from report_slo where study = $study", {"study": study})
     if not about:
         raise InputError(f"the warehouse holds no study {study!r}")
-    slo = about[0]
     page = Page(f"kvplan: study {study}")
-    page.paragraph(
-        f"Judged by SLO {slo['slo']}: TTFT at most {slo['ttft_ms']:g} ms and TPOT at most {slo['tpot_ms']:g} ms. "
-        f"Intervals are 95 % across seeds. {data_sentence(con, study)} {claims_sentence(con, study)}"
-    )
     rows = {name: _rows(con, name, study) for name in ("answers", "placement", "routing", "claims", *TABLES)}
+    page.heading("Recommendation")
     _answers(page, rows["answers"])
+    page.heading("Evidence")
+    page.paragraph(_grounds(con, study, about[0]) if rows["answers"] else "No simulations in this study.")
+    names = {row["workload_id"]: words.workload(row, rows["answers"]) for row in rows["answers"]}
     page.heading("Figure 1: tiers and eviction policies")
-    _figure(page, rows["placement"], "tiers", "eviction", "No simulations of placement in this study.")
+    _figure(page, rows["placement"], names, "tiers", "eviction", "No simulations of placement in this study.")
     page.heading("Figure 2: routers")
-    _figure(page, rows["routing"], "cluster", "routing", "No simulations of routing in this study.")
+    _figure(page, rows["routing"], names, "cluster", "routing", "No simulations of routing in this study.")
     page.heading("Published claims")
     page.table(grain_of("report_claims"), rows["claims"], is_open=True)
     page.heading("Numbers")
@@ -57,38 +57,43 @@ def report_html(con: duckdb.DuckDBPyConnection, study: str) -> str:
     return page.html()
 
 
+def _grounds(con: duckdb.DuckDBPyConnection, study: str, slo: words.Row) -> str:
+    head, steps, _ = evidence_sentences(con, study)
+    limits = f"TTFT at most {slo['ttft_ms']:g} ms and TPOT at most {slo['tpot_ms']:g} ms"
+    return (
+        f"{head}. Judged by SLO {slo['slo']}: {limits}. "
+        "Intervals are 95 % across seeds; they say nothing of what seeds do not vary. Hits are by tokens, their bounds "
+        f"what no reuse and an infinite cache would give. {steps} "
+        f"{data_sentence(con, study)} {claims_sentence(con, study)}"
+    )
+
+
 def _answers(page: Page, rows: Rows) -> None:
-    page.heading("Recommendation")
     if not rows:
         page.paragraph("No simulations in this study.", "loud")
     if any(not row["is_calibrated"] for row in rows):
-        page.paragraph("NOT CALIBRATED: step times rest on datasheet figures; trust no absolute figure.", "loud")
+        page.paragraph(words.NOT_CALIBRATED, "loud")
     for row in rows:
-        page.heading(words.workload(row), 3)
-        findings = [words.choice(row), words.goodput(row), words.option_finding(row, row["equivalence_ratio"])]
-        if row["stage"] == "place":
-            findings += [words.tiers_finding(row), words.bounds(row)]
-        page.items([*findings, _evidence(row)])
+        page.heading(f"{STAGES[row['stage']]}: {words.workload(row, rows)}", 3)
+        page.items([*words.findings(row), _evidence(row)])
         for caveat in words.caveats(row):
             page.paragraph(caveat, "loud")
 
 
 def _evidence(row: words.Row) -> str:
-    enough = "evidence suffices" if row["is_shown"] else "not enough evidence"
+    seeds = words.count(row["seed_count"], "seed")
     return (
-        f"{enough}: {words.count(row['cell_count'], 'simulation')}, {words.count(row['seed_count'], 'seed')}; "
+        f"{words.evidence(row)}: {words.count(row['cell_count'], 'simulation')}, {seeds}; "
         f"step times {row['calibration_source']}, {words.percent(row['extrapolated_time_ratio'])} outside the "
         f"profiled range; {row['mean_running_count']:.3g} requests running on average"
     )
 
 
-def _figure(page: Page, rows: Rows, group: str, option: str, missing: str) -> None:
+def _figure(page: Page, rows: Rows, names: Mapping[str, str], group: str, option: str, missing: str) -> None:
     if not rows:
         page.paragraph(missing, "loud")
-    for _, found in itertools.groupby(rows, key=lambda row: row["workload_id"]):
-        part = list(found)
-        first = part[0]
-        name = ", ".join(str(first[key]) for key in ("trace", "hardware", "model", "setting") if first[key])
+    for workload_id, found in itertools.groupby(rows, key=lambda row: row["workload_id"]):
+        part, name = list(found), names[workload_id]
         page.heading(name, 3)
         page.figure(
             [

@@ -16,6 +16,7 @@ from pipeline.warehouse.statements import select_of
 
 MOST_LINES, WIDTH = 25, 80
 STAGES = {"place": "Where the KV cache lives", "route": "Where requests go"}
+NOTES = {"place": " (bounds of hits: no reuse, infinite cache)", "route": ""}
 MORE = 'make sql Q="from recommendation"'
 Lines = list[tuple[str, str]]  # text and style
 
@@ -33,21 +34,27 @@ def summarise(warehouse: Path, study: str) -> Text:
     routes = min(max(needed["route"], 1), max(left // 3, left - needed["place"]))
     lines: Lines = []
     for stage, most in (("place", left - routes), ("route", routes)):
-        lines += [(STAGES[stage], "bold"), *_fitting(answers[stage], most)]
+        lines += [(STAGES[stage] + NOTES[stage], "bold"), *_fitting(answers[stage], most)]
     return Text("\n").join(Text(text, style) for text, style in [evidence[0], *lines, *evidence[1:]])
 
 
 def _evidence(con: duckdb.DuckDBPyConnection, study: str) -> Lines:
+    head, steps, is_calibrated = evidence_sentences(con, study)
+    lines = _wrapped(head, "bold")[:1]
+    if not is_calibrated:
+        lines += _wrapped(words.NOT_CALIBRATED, "bold red")
+    return [*lines, *_wrapped(f"{steps} {data_sentence(con, study)} {claims_sentence(con, study)}")]
+
+
+def evidence_sentences(con: duckdb.DuckDBPyConnection, study: str) -> tuple[str, str, bool]:
+    """What the study simulated, what its step times rest on, and whether all of them are calibrated."""
     cells = fetch(con, select_of("report_evidence"), {"study": study})[0]
     if not cells["cell_count"]:
         raise InputError(f"the warehouse holds no simulations of study {study!r}")
     counts = f"{words.count(cells['cell_count'], 'simulation')}, {words.count(cells['seed_count'], 'seed')}"
     outside = words.percent(cells["most_extrapolated_ratio"])
     steps = f"Step times: {cells['calibration_source']}, up to {outside} outside the profiled range."
-    lines = _wrapped(f"Study {study}: {counts}, {cells['hardware']}, {cells['model']}", "bold")[:1]
-    if not cells["is_calibrated"]:
-        lines += _wrapped("NOT CALIBRATED: step times rest on datasheet figures; trust no absolute figure.", "bold red")
-    return [*lines, *_wrapped(f"{steps} {data_sentence(con, study)} {claims_sentence(con, study)}")]
+    return f"Study {study}: {counts}, {cells['hardware']}, {cells['model']}", steps, cells["is_calibrated"]
 
 
 def data_sentence(con: duckdb.DuckDBPyConnection, study: str) -> str:
@@ -77,17 +84,9 @@ def _answers(con: duckdb.DuckDBPyConnection, study: str, stage: str) -> list[Lin
 
 
 def _answer(row: words.Row, rows: Sequence[words.Row], caveats: Sequence[str]) -> Lines:
-    findings = [words.choice(row), words.goodput(row), words.option_finding(row, row["equivalence_ratio"])]
-    if row["stage"] == "place":
-        findings += [words.tiers_finding(row), words.bounds(row)]
-    text = f"- {row['trace']}{_varied(row, rows)}: {'; '.join([*findings, *caveats])}."
+    doubt = "" if row["is_shown"] else f"{words.evidence(row)}: "
+    text = f"- {words.workload(row, rows)}: {doubt}{'; '.join([*words.findings(row), *caveats])}."
     return _wrapped(text, "" if row["is_shown"] else "yellow", "  ")
-
-
-def _varied(row: words.Row, rows: Sequence[words.Row]) -> str:
-    """What tells this workload from others of the same trace."""
-    keys = [key for key in ("hardware", "model", "cluster", "setting") if len({other[key] for other in rows}) > 1]
-    return f" ({', '.join(str(row[key]) for key in keys)})" if keys else ""
 
 
 def _fitting(answers: Sequence[Lines], most: int) -> Lines:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 Row = Mapping[str, Any]
+ALWAYS_FIXED = ("hardware", "model", "predictor", "engine", "placement", "cluster", "slo", "setting")
+NOT_CALIBRATED = "NOT CALIBRATED: step times rest on datasheet figures; trust no absolute figure."
 LIGHT_LOAD_RATIO = 0.99  # attainment from which every configuration has room to spare
 
 
@@ -30,12 +32,17 @@ def byte_text(count_bytes: float) -> str:
     return f"{count_bytes / 1e12:.3g} TB" if count_bytes >= 1e12 else f"{count_bytes / 1e9:.3g} GB"
 
 
-def workload(row: Row) -> str:
-    """What was asked: trace, hardware, model and whatever else the grid varied."""
-    text = f"{row['trace']} on {row['hardware']}, {row['model']}"
-    if row["stage"] == "route":
-        text += f", {row['cluster']}"
-    return f"{text}, {row['setting']}" if row["setting"] else text
+def workload(row: Row, rows: Sequence[Row]) -> str:
+    """The trace, and what tells this workload from others among `rows` of the same stage."""
+    others = [other for other in rows if other["stage"] == row["stage"]]
+    fixed = (*ALWAYS_FIXED, *(("routing",) if row["stage"] == "place" else ("tiers", "eviction")))
+    varied = [str(row[key]) for key in fixed if len({other[key] for other in others}) > 1 and row[key]]
+    return f"{row['trace']} ({', '.join(varied)})" if varied else str(row["trace"])
+
+
+def evidence(row: Row) -> str:
+    """Whether the seeds suffice for what is recommended."""
+    return "evidence suffices" if row["is_shown"] else "not enough evidence"
 
 
 def choice(row: Row) -> str:
@@ -64,13 +71,11 @@ def _interval(low: float | None, high: float | None) -> str:
 
 def bounds(row: Row) -> str:
     """The hit ratio by tokens, beside what no reuse and an infinite cache would give."""
-    return (
-        f"hits {percent(row['hit_ratio'])} ({percent(row['zero_reuse_hit_ratio'])} no reuse, "
-        f"{percent(row['infinite_cache_hit_ratio'])} infinite cache)"
-    )
+    zero, infinite = percent(row["zero_reuse_hit_ratio"]).removesuffix(" %"), percent(row["infinite_cache_hit_ratio"])
+    return f"hits {percent(row['hit_ratio'])} (bounds {zero} to {infinite})"
 
 
-def option_finding(row: Row, equivalence_ratio: float) -> str:
+def option_finding(row: Row) -> str:
     """What is known of the recommended policy or router against the others."""
     noun = "router" if row["stage"] == "route" else "policy"
     reference = row["reference"]
@@ -79,13 +84,13 @@ def option_finding(row: Row, equivalence_ratio: float) -> str:
     if row["option_verdict"] == "better":
         return f"{row['compared']} beats {reference} by {_gain(row)}"
     if row["option_verdict"] != "reference":
-        return f"not enough evidence: {reference}, the reference {noun}, was not run"
+        return f"{reference}, the reference {noun}, was not run"
     if row["unclear_count"] == 0:
         known = _listed(
-            [(row["equal_count"], f"equal within {percent(equivalence_ratio)}"), (row["worse_count"], "worse")]
+            [(row["equal_count"], f"equal within {percent(row['equivalence_ratio'])}"), (row["worse_count"], "worse")]
         )
         return f"no {noun} beats {reference}: {known}"
-    return f"not enough evidence: no {noun} beats {reference} beyond its interval"
+    return f"no {noun} beats {reference} beyond its interval"
 
 
 def _gain(row: Row) -> str:
@@ -105,17 +110,15 @@ def tiers_finding(row: Row) -> str:
     texts = {
         "one size": "one tier size, none to compare",
         "shown": "cheaper tiers worse, dearer ones no better",
-        "not shown": "tier sizes: not enough evidence",
-        "too few seeds": "tier sizes: not enough evidence",
+        "not shown": "tier sizes not told apart",
+        "too few seeds": "tier sizes not told apart",
     }
     return texts[row["tiers_verdict"]]
 
 
 def caveats(row: Row) -> list[str]:
     """What weakens the answer, loudest first."""
-    found = []
-    if not row["is_calibrated"]:
-        found.append("NOT CALIBRATED: step times are datasheet figures")
+    found = [] if row["is_calibrated"] else [NOT_CALIBRATED]
     if row["outcome_count"] == 1:
         seeds = "one seed" if row["seed_count"] == 1 else f"{row['seed_count']} seeds with one and the same outcome"
         found.append(f"{seeds}: no interval, so no evidence of a difference")
@@ -124,3 +127,9 @@ def caveats(row: Row) -> list[str]:
     if row["goodput_per_s"] == 0:
         found.append("nothing meets the SLO at this load")
     return found
+
+
+def findings(row: Row) -> list[str]:
+    """What is recommended, what it gives, and what is known of it against the others."""
+    found = [choice(row), goodput(row), option_finding(row)]
+    return [*found, tiers_finding(row), bounds(row)] if row["stage"] == "place" else found

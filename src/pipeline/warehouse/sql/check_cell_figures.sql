@@ -2,7 +2,8 @@
 select study, cell_id, offered_per_s, makespan_s, mean_running_count, extrapolated_time_ratio, infinite_cache_hit_ratio
 from cells
 where
-    stage not in ('place', 'route') or makespan_s < 0 or isnan(makespan_s) or offered_per_s < 0 or mean_running_count < 0
+    stage not in ('place', 'route')
+    or makespan_s < 0 or isnan(makespan_s) or offered_per_s < 0 or mean_running_count < 0
     or not extrapolated_time_ratio between 0 and 1 + 1e-9
     or not zero_reuse_hit_ratio between 0 and 1 + 1e-9
     or not infinite_cache_hit_ratio between 0 and 1 + 1e-9

@@ -1,4 +1,4 @@
--- Requests arrived = completed + rejected with a reason; a completed one has its latencies, a rejected one was not served.
+-- Requests arrived = completed (with their latencies) + rejected (with a reason, and not served).
 select study, cell_id, request_id, status, ttft_ms, e2el_ms, tpot_ms, output_tokens
 from requests
 where not (

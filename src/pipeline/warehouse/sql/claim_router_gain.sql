@@ -14,7 +14,9 @@ by_seed as (
     having count(*) = (select count(distinct trace) from gains)
 ),
 total as (
-    select count(*) as seed_count, avg(gain_ratio) as gain_ratio, stddev_samp(gain_ratio) / sqrt(count(*)) as error_ratio
+    select
+        count(*) as seed_count, avg(gain_ratio) as gain_ratio,
+        stddev_samp(gain_ratio) / sqrt(count(*)) as error_ratio
     from by_seed
 )
 select

@@ -83,7 +83,8 @@ bounded as (
         t.quantile as t_one, d.quantile * c.difference_error_per_s as half_width_per_s,
         c.equivalence_ratio * c.reference_goodput_per_s as equal_per_s
     from counted as c
-    left join student_t as t on t.sample_count = least(c.seed_count, 100) and t.comparison_count = 1 and c.outcome_count > 1
+    left join student_t as t
+        on t.sample_count = least(c.seed_count, 100) and t.comparison_count = 1 and c.outcome_count > 1
     left join student_t as d
         on d.sample_count = least(c.common_seed_count, 100)
         and d.comparison_count = least(greatest(c.option_count - 1, 1), 50)

@@ -19,7 +19,9 @@ reasons as (
     group by all
 ),
 rejections as (
-    select config_id, cast(to_json(map_from_entries(list((rejection, rejected_count) order by rejection))) as varchar) as by_reason
+    select
+        config_id,
+        cast(to_json(map_from_entries(list((rejection, rejected_count) order by rejection))) as varchar) as by_reason
     from reasons
     group by config_id
 )

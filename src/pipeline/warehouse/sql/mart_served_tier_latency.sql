@@ -39,4 +39,6 @@ from total as t
 inner join ranking as k using (config_id)
 left join served as s using (config_id, served_tier)
 where s.request_count > 0 or t.tier_tokens > 0
-order by k.study, k.workload_id, k.config_id, list_position(['hbm', 'dram', 'ssd', 'remote', 'recompute'], t.served_tier)
+order by
+    k.study, k.workload_id, k.config_id,
+    list_position(['hbm', 'dram', 'ssd', 'remote', 'recompute'], t.served_tier)

@@ -1,0 +1,172 @@
+"""The engine's rules once more, plainly and slowly: one step at a time, one list of requests, HBM alone."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from pipeline.predictor.step_table import step_time_s
+from pipeline.serving.scenario import Scenario
+
+
+@dataclass
+class Job:
+    arrival_s: float
+    prompt: int
+    output: int
+    chain: list[int]
+    computed: int = 0
+    generated: int = 0
+    cached: int = 0
+    private: int = 0
+    preempted: int = 0
+    max_gap_s: float = 0.0
+    tokens_s: list[float] = field(default_factory=list)
+
+    @property
+    def known(self) -> int:
+        return self.prompt + self.generated
+
+
+class Blocks:
+    """Pinned blocks, and unpinned ones by age of their release."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity, self.private = capacity, 0
+        self.pins: dict[int, int] = {}
+        self.free: OrderedDict[int, None] = OrderedDict()
+
+    def room(self, count: int) -> bool:
+        return self.capacity - len(self.pins) - self.private >= count
+
+    def evict_down_to(self, used: int) -> None:
+        while len(self.pins) + self.private + len(self.free) > used:
+            self.free.popitem(last=False)
+
+    def pin(self, block: int) -> None:
+        self.free.pop(block, None)
+        self.pins[block] = self.pins.get(block, 0) + 1
+
+    def take(self, count: int) -> None:
+        self.evict_down_to(self.capacity - count)
+        self.private += count
+
+    def give_back(self, job: Job) -> None:
+        self.private -= job.private
+        for block in reversed(job.chain[: job.cached]):
+            self.pins[block] -= 1
+            if not self.pins[block]:
+                del self.pins[block]
+                self.free[block] = None
+        job.cached = job.private = 0
+
+
+class Reference:
+    """One instance; `run` returns the requests with the times of all their tokens."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        trace, self.limits = scenario.trace, scenario.engine
+        self.table, self.block_tokens = scenario.step_table, trace.block_tokens
+        self.blocks = Blocks(int(scenario.capacity_blocks[0]))
+        self.jobs = []
+        for i in range(trace.request_count):
+            chain = trace.block_ids[trace.block_offset[i] : trace.block_offset[i + 1]].tolist()
+            numbers = (float(trace.arrival_s[i]), int(trace.input_tokens[i]), int(trace.output_tokens[i]))
+            self.jobs.append(Job(*numbers, chain if self.limits.prefix_cache else []))
+        self.running: list[Job] = []
+        self.waiting: list[Job] = []
+
+    def run(self) -> list[Job]:
+        coming = list(self.jobs)
+        now_s = 0.0
+        while coming or self.waiting or self.running:
+            while coming and coming[0].arrival_s <= now_s:
+                self.waiting.append(coming.pop(0))
+            plan = self.schedule()
+            if not plan:
+                now_s = coming[0].arrival_s
+                continue
+            now_s = self.finish(plan, now_s)
+        return self.jobs
+
+    def blocks_for(self, tokens: int) -> int:
+        return -(-tokens // self.block_tokens)
+
+    def extend(self, job: Job, tokens: int) -> bool:
+        missing = self.blocks_for(job.computed + tokens) - job.cached - job.private
+        if missing > 0:
+            if not self.blocks.room(missing):
+                return False
+            self.blocks.take(missing)
+            job.private += missing
+        while job.cached < min((job.computed + tokens) // self.block_tokens, len(job.chain)):
+            self.blocks.private -= 1
+            self.blocks.pin(job.chain[job.cached])
+            job.cached, job.private = job.cached + 1, job.private - 1
+        return True
+
+    def schedule(self) -> list[tuple[Job, int]]:
+        budget, preempted = self.limits.max_batched_tokens, False
+        plan: list[tuple[Job, int]] = []
+        for job in list(self.running):
+            tokens = min(job.known - job.computed, budget)
+            while job in self.running and tokens and not self.extend(job, tokens):
+                self.preempt(self.running.pop())
+                preempted = True
+            if job in self.running and tokens:
+                plan.append((job, tokens))
+                budget -= tokens
+        while not preempted and self.waiting and budget and len(self.running) < self.limits.max_running:
+            job = self.waiting[0]
+            limit = (job.known - 1) // self.block_tokens
+            hits = []
+            for block in job.chain[:limit]:
+                if block not in self.blocks.pins and block not in self.blocks.free:
+                    break
+                hits.append(block)
+            needed = self.blocks_for(job.known) - sum(block in self.blocks.pins for block in hits)
+            if not self.blocks.room(needed):
+                break
+            for block in hits:
+                self.blocks.pin(block)
+            job.cached, job.computed = len(hits), len(hits) * self.block_tokens
+            tokens = min(job.known - job.computed, budget)
+            assert self.extend(job, tokens)
+            self.running.append(self.waiting.pop(0))
+            plan.append((job, tokens))
+            budget -= tokens
+        return plan
+
+    def preempt(self, job: Job) -> None:
+        self.blocks.give_back(job)
+        job.computed, job.preempted = 0, job.preempted + 1
+        self.waiting.insert(0, job)
+
+    def finish(self, plan: list[tuple[Job, int]], now_s: float) -> float:
+        prefill = [(q, job.computed) for job, q in plan if q > 1]
+        decode = [job.computed + 1 for job, q in plan if q == 1]
+        pairs = 0.0
+        for q, k in prefill:
+            pairs += q * (k + q / 2)
+        sequences = sum(job.computed + q == job.known for job, q in plan)
+        counts: Any = (sum(q for q, _ in prefill), pairs, len(decode), float(sum(decode)), sequences)
+        end_s = now_s + step_time_s(self.table, *counts)[0]
+        for job, tokens in plan:
+            job.computed += tokens
+            if job.computed == job.known:
+                job.generated += 1
+                if job.tokens_s:
+                    job.max_gap_s = max(job.max_gap_s, end_s - job.tokens_s[-1])
+                job.tokens_s.append(end_s)
+                if job.generated == job.output:
+                    self.blocks.give_back(job)
+                    self.running.remove(job)
+        return end_s
+
+
+def record(jobs: list[Job]) -> np.ndarray:
+    """First token, last token, largest gap, preemptions, (n, 4)."""
+    return np.array([(j.tokens_s[0], j.tokens_s[-1], j.max_gap_s, j.preempted) for j in jobs])

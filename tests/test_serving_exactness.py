@@ -1,0 +1,106 @@
+"""The compiled engine, however far it runs at a time, does what the plain rules say, to the last bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from serving_reference import Reference, record
+from serving_scenarios import Request, engine, links, make_trace, mixed, scenario, split
+
+from pipeline.predictor.step_table import linear_step_table
+from pipeline.serving.cluster import Cluster
+from pipeline.serving.engine import Engines
+from pipeline.serving.invariants import check
+
+TABLE = linear_step_table(0.01, 0.0003, 1e-6, 2e-5)
+
+
+@st.composite
+def workloads(draw, sessions: int = 4, closed: bool = False):
+    """Requests that share prefixes, some of which extend an earlier one with its output."""
+    block_tokens = draw(st.sampled_from([1, 4, 16]))
+    requests, clock = [], 0.0
+    for i in range(draw(st.integers(1, 14))):
+        clock += draw(st.sampled_from([0.0, 0.01, 0.2, 1.0]))
+        session = draw(st.integers(0, sessions - 1))
+        prompt, output = draw(st.integers(1, 40)), draw(st.integers(1, 30))
+        listed = (prompt + (output - 1 if draw(st.booleans()) else 0)) // block_tokens
+        private = draw(st.integers(0, 10))
+        blocks = [f"{session}/{k}" if k < private else f"{session}/{i}/{k}" for k in range(listed)]
+        seen = any(r.session == session for r in requests)
+        think_s = draw(st.sampled_from([0.0, 0.05])) if closed and seen else float("nan")
+        requests.append(Request(clock, prompt, output, blocks, session, think_s))
+    return make_trace(requests, block_tokens)
+
+
+@st.composite
+def limits(draw):
+    return engine(
+        max_running=draw(st.integers(1, 5)),
+        max_batched_tokens=draw(st.sampled_from([5, 16, 64])),
+        prefix_cache=draw(st.booleans()),
+    )
+
+
+def one_at_a_time(patch) -> None:
+    """Let engines be asked again before every boundary of a step."""
+    whole = Engines.advance
+
+    def advance(self, limit_s):
+        first_s, _ = whole(self, -np.inf)
+        return whole(self, min(limit_s, np.nextafter(first_s, np.inf)))
+
+    patch.setattr(Engines, "advance", advance)
+
+
+def fields(output):
+    rows = output.rows
+    return {name: np.array(rows[name]).tobytes() for name in rows.dtype.names} | {
+        "handoff": output.handoff_s.tobytes(),
+        "accounts": output.accounts.tobytes(),
+        "decisions": b"".join(np.array(value).tobytes() for value in vars(output.decisions).values()),
+        "bins": b"".join(use.bins.tobytes() for use in output.instances),
+        "batch": b"".join(use.batch_s.tobytes() for use in output.instances),
+    }
+
+
+@settings(max_examples=150, deadline=None)
+@given(trace=workloads(), limits=limits(), spare=st.integers(0, 12))
+def test_the_engine_follows_the_plain_rules(trace, limits, spare):
+    least = int(-(-(trace.input_tokens + trace.output_tokens - 1).max() // trace.block_tokens))
+    case = scenario(trace, hbm=least + spare, engine=limits, step_table=TABLE)
+    output = Cluster(case).run()
+    check(output)
+    expected = record(Reference(case).run())
+    found = np.array([output.first_token_s, output.last_token_s, output.rows.max_gap_s, output.rows.preemption_count])
+    np.testing.assert_array_equal(found.T, expected)
+
+
+CLUSTERS = {"single": mixed(), "mixed": mixed(3), "split": split(2, 2)}
+
+
+@pytest.mark.parametrize("cluster", CLUSTERS)
+@pytest.mark.parametrize("closed", [False, True])
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_one_event_per_step_and_one_call_for_many_give_the_same_bytes(cluster, closed, data):
+    trace = data.draw(workloads(closed=closed))
+    least = int(-(-(trace.input_tokens + trace.output_tokens).max() // trace.block_tokens))
+    case = scenario(
+        trace,
+        hbm=least + data.draw(st.integers(0, 12)),
+        dram=data.draw(st.sampled_from([0, 6])),
+        ssd=data.draw(st.sampled_from([0, 20])),
+        engine=data.draw(limits()),
+        cluster=CLUSTERS[cluster],
+        step_table=TABLE,
+        links=links(3000.0, 0.001),
+    )
+    long_run = fields(Cluster(case).run())
+    assert fields(Cluster(case).run()) == long_run, "same seed, other bytes"
+    assert fields(Cluster(case, coasts=False).run()) == long_run, "coasting changes something"
+    with pytest.MonkeyPatch.context() as patch:
+        one_at_a_time(patch)
+        assert fields(Cluster(case).run()) == long_run, "asking at every boundary changes something"
