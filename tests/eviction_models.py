@@ -1,4 +1,4 @@
-"""Plain Python models of the eviction policies: slow, written from the definitions, sharing no code with the package."""
+"""Plain Python models of the eviction policies: slow, written from the definitions; no code of the package is used."""
 
 from __future__ import annotations
 

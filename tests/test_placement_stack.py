@@ -1,21 +1,14 @@
-"""The tier stack: hand-worked moves, its invariants, and a plain Python model under random operations."""
+"""The tier stack: hand-worked moves, what it refuses, and what it counts."""
 
 from __future__ import annotations
 
-import random
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import yaml
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from placement_model import StackModel
+from placement_stacks import moved, new_stack, residents
 
-from pipeline.eviction.base import EvictionPolicy
-from pipeline.placement.base import CAUSES, DEMOTE, ONBOARD, Placement
+from pipeline.placement.base import CAUSES, DEMOTE, ONBOARD
 from pipeline.placement.stack import (
     DRAM,
     HBM,
@@ -27,7 +20,6 @@ from pipeline.placement.stack import (
     commit,
     free_private,
     lookup_blocks,
-    make_stack,
     match,
     pins,
     record_misses,
@@ -36,22 +28,6 @@ from pipeline.placement.stack import (
     take_pending,
     where,
 )
-from pipeline.spec import build
-from pipeline.values import TIERS
-
-CONF = Path(__file__).resolve().parents[1] / "conf"
-POLICIES = ("fifo", "lfu", "lru", "s3fifo", "sieve")
-BLOCKS = 24
-
-
-@cache
-def option(group: str, name: str, kind: Any) -> Any:
-    return build(yaml.safe_load((CONF / group / f"{name}.yaml").read_text()), group, kind)
-
-
-def new_stack(capacity: list[int], policy: str = "lru", placement: str = "tiered", blocks: int = BLOCKS) -> Any:
-    eviction = option("eviction", policy, EvictionPolicy)
-    return make_stack(blocks, np.array(capacity), eviction, option("placement", placement, Placement))
 
 
 def serve(stack: Any, policies: Any, chain: list[int], time_s: float = 0.0) -> None:
@@ -64,16 +40,6 @@ def serve(stack: Any, policies: Any, chain: list[int], time_s: float = 0.0) -> N
     for block in chain[hits:]:
         commit(stack, policies, block, time_s)
     release(stack, policies, ids, 0, ids.size, time_s)
-
-
-def residents(stack: Any) -> list[set[int]]:
-    tiers_of = where(stack).copy()
-    return [set(np.flatnonzero(tiers_of & (1 << tier)).tolist()) for tier in range(len(TIERS))]
-
-
-def moved(stack: Any) -> dict[tuple[int, int, str], int]:
-    found = np.argwhere(stack.moved_blocks)
-    return {(int(s), int(t), CAUSES[c]): int(stack.moved_blocks[s, t, c]) for s, t, c in found}
 
 
 def test_a_chain_is_demoted_leaf_first_and_comes_back_when_it_is_hit() -> None:
@@ -224,88 +190,3 @@ def test_capacities_of_another_form_are_refused() -> None:
         new_stack([1, 1, 1])
     with pytest.raises(ValueError, match="expected 4 counts, none negative"):
         new_stack([1, -1, 1, 0])
-
-
-# Chains of a prefix tree: a block's parent is (block - 1) // 2, so that requests share prefixes.
-def chain_of(leaf: int) -> list[int]:
-    chain = [leaf]
-    while chain[-1] > 0:
-        chain.append((chain[-1] - 1) // 2)
-    return chain[::-1]
-
-
-class Twin:
-    """The stack and its model side by side, with the requests that run on them."""
-
-    def __init__(self, capacity: list[int], policy: str, placement: str) -> None:
-        self.stack, self.policies = new_stack(capacity, policy, placement)
-        self.model = StackModel(capacity, policy, placement == "tiered")
-        self.running: list[tuple[list[int], int, int]] = []  # chain, pinned, private
-
-    def arrive(self, chain: list[int], time_s: float) -> None:
-        ids = np.array(chain, np.int64)
-        hits = match(self.stack, ids, 0, ids.size)
-        assert hits == self.model.match(chain)
-        got = acquire(self.stack, self.policies, ids, 0, hits, time_s)
-        assert got == self.model.acquire(chain[:hits])
-        if got[0]:
-            record_misses(self.stack, len(chain) - hits)
-            self.running.append((chain, hits, 0))
-
-    def extend(self, which: int, time_s: float) -> None:
-        chain, pinned, private = self.running.pop(which)
-        more = min(2, len(chain) - pinned - private + 1)
-        ok = reserve(self.stack, self.policies, more, time_s)
-        assert ok == self.model.reserve(more)
-        self.running.insert(which, (chain, pinned, private + (more if ok else 0)))
-
-    def commit(self, which: int, time_s: float) -> None:
-        chain, pinned, private = self.running[which]
-        if private > 0 and pinned < len(chain):
-            commit(self.stack, self.policies, chain[pinned], time_s)
-            self.model.commit(chain[pinned])
-            self.running[which] = (chain, pinned + 1, private - 1)
-
-    def finish(self, which: int, time_s: float) -> None:
-        chain, pinned, private = self.running.pop(which)
-        release(self.stack, self.policies, np.array(chain, np.int64), 0, pinned, time_s)
-        self.model.release(chain[:pinned])
-        free_private(self.stack, private)
-        self.model.private -= private
-
-    def compare(self) -> None:
-        stack, model = self.stack, self.model
-        assert check_invariants(stack) == []
-        assert residents(stack) == model.resident
-        assert stack.used_blocks.tolist() == model.used
-        assert (stack.private_blocks, stack.pinned_blocks) == (model.private, len(model.pinned))
-        assert model.pinned <= model.resident[HBM]
-        assert moved(stack) == dict(model.moves)
-        assert stack.hit_blocks.tolist() == [model.hits[tier] for tier in range(4)]
-        assert stack.evicted_blocks.tolist() == [model.evicted[tier] for tier in range(4)]
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-@settings(max_examples=60, deadline=None)
-@given(
-    seed=st.integers(0, 1 << 30),
-    capacity=st.tuples(st.integers(2, 14), st.integers(0, 5), st.integers(0, 7)),
-    placement=st.sampled_from(["tiered", "tiered", "gpu_only"]),
-)
-def test_random_requests_do_what_the_plain_model_does(
-    policy: str, seed: int, capacity: tuple[int, int, int], placement: str
-) -> None:
-    draw = random.Random(seed)
-    twin = Twin([*capacity, 0], policy, placement)
-    for step in range(150):
-        operation = draw.choice(["arrive", "extend", "commit", "commit", "finish"])
-        if operation == "arrive":
-            if len(twin.running) < 4:
-                twin.arrive(chain_of(draw.randrange(BLOCKS)), float(step))
-        elif twin.running:
-            getattr(twin, operation)(draw.randrange(len(twin.running)), float(step))
-        twin.compare()
-    while twin.running:
-        twin.finish(0, 150.0)
-    twin.compare()
-    assert twin.stack.pinned_blocks == twin.stack.private_blocks == 0

@@ -44,7 +44,9 @@ def cell(cell_id: str, **changes: Any) -> dict[str, Any]:
         "placement": "tiered", "routing": "round_robin", "cluster": "single", "slo": "tight", "seed": 0, "axes": "{}",
         "code_digest": "0", "config": json.dumps({"engine": {"tensor_parallel": 2}}),
         "calibration_source": "silicon_interpolated", "is_calibrated": True, "capacity_per_s": 4.0,
-        "offered_per_s": 2.0, "makespan_s": 10.0, "mean_running_count": 3.0, "p90_running_count": 5.0,
+        "offered_per_s": 2.0, "arrived_per_s": 2.0, "measured_s": 10.0, "makespan_s": 12.0,
+        "tau_prefill_s_per_token": 1e-4, "tau_decode_s_per_token": 1e-2,
+        "mean_running_count": 3.0, "p90_running_count": 5.0,
         "extrapolated_time_ratio": 0.1, "zero_reuse_hit_ratio": 0.0, "infinite_cache_hit_ratio": 0.6,
     }  # fmt: skip
     return row | changes
@@ -57,7 +59,7 @@ def request(cell_id: str, request_id: int, **changes: Any) -> dict[str, Any]:
         "output_tokens": 11, "hbm_tokens": 0, "dram_tokens": 0, "ssd_tokens": 0, "remote_tokens": 0,
         "recomputed_tokens": 100, "served_tier": "recompute", "queue_ms": 1.0, "onboard_ms": 0.0, "handoff_ms": None,
         "ttft_ms": 50.0, "tpot_ms": 5.0, "max_itl_ms": 8.0, "e2el_ms": 100.0, "preemption_count": 0,
-        "status": "completed",
+        "status": "completed", "is_measured": True,
     }  # fmt: skip
     return row | changes
 

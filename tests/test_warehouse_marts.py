@@ -31,7 +31,7 @@ def test_cell_metrics_of_four_requests_by_hand(tmp_path: Path) -> None:
         request("c", 2, ttft_ms=99.0, tpot_ms=None, max_itl_ms=None, output_tokens=1),  # judged on TTFT alone
         rejected("c", 3),
     ]
-    warehouse = published(tmp_path, study_of((cell("c", makespan_s=4.0), rows)))
+    warehouse = published(tmp_path, study_of((cell("c", measured_s=4.0), rows)))
     got = query(
         warehouse,
         """select request_count, completed_count, rejected_count, goodput_per_s, slo_attainment_ratio, ttft_p50_ms,
@@ -41,6 +41,27 @@ def test_cell_metrics_of_four_requests_by_hand(tmp_path: Path) -> None:
     assert got == pytest.approx(
         (4, 3, 1, 2 / 4, 2 / 4, 30.0, 30 + 0.98 * 69, 6.0, 8 + 0.99 * 12, 60 / 300, 240, 23 / 4)
     )
+
+
+def test_only_the_measured_window_is_judged_but_all_hits_count(tmp_path: Path) -> None:
+    hit = {"hbm_tokens": 60, "recomputed_tokens": 40, "served_tier": "hbm"}
+    rows = [request("c", 0), request("c", 1, ttft_ms=99.0, is_measured=False, **hit), late("c", 2)]
+    rows += [rejected("c", 3) | {"is_measured": False}, rejected("c", 4, "no_room")]
+    warehouse = published(tmp_path, study_of((cell("c", stage="route", measured_s=4.0), rows)))
+    got = query(
+        warehouse,
+        """select request_count, rejected_count, goodput_per_s, slo_attainment_ratio, ttft_p50_ms, hit_ratio
+        from cell_metrics""",
+    )
+    assert got == [(3, 1, 1 / 4, 1 / 3, 75.5, 60 / 300)]
+    assert query(warehouse, "select rejected_by_reason from routing_ranking") == [('{"no_room":1}',)]
+    assert query(warehouse, "select served_tier, request_count from served_tier_latency") == [("recompute", 2)]
+
+
+def test_requests_that_all_arrive_at_once_are_counted_over_the_makespan(tmp_path: Path) -> None:
+    row = cell("c", measured_s=0.0, makespan_s=5.0, arrived_per_s=None)
+    warehouse = published(tmp_path, study_of((row, [request("c", 0), request("c", 1)])))
+    assert query(warehouse, "select goodput_per_s from cell_metrics") == [(0.4,)]
 
 
 def test_sql_judges_the_slo_as_metrics_does(tmp_path: Path) -> None:
@@ -173,11 +194,11 @@ def test_costs_by_hand(tmp_path: Path) -> None:
 
 
 def test_a_dearer_configuration_that_gives_less_is_off_the_frontier(tmp_path: Path) -> None:
-    parts = [with_met(cell(name, tiers=name), met) for name, met in (("a", 50), ("b", 40), ("c", 60))]
-    capacity = [usage("a", "hbm", 1e9), usage("b", "hbm", 2e9), usage("c", "hbm", 3e9)]
+    parts = [with_met(cell(name, tiers=name), met) for name, met in (("a", 50), ("b", 40), ("c", 60), ("d", 60))]
+    capacity = [usage("a", "hbm", 1e9), usage("b", "hbm", 2e9), usage("c", "hbm", 3e9), usage("d", "hbm", 4e9)]
     warehouse = published(tmp_path, study_of(*parts, tier_usage=capacity))
     rows = query(warehouse, "select tiers, is_on_frontier from capacity_frontier order by tiers")
-    assert rows == [("a", True), ("b", False), ("c", True)]
+    assert rows == [("a", True), ("b", False), ("c", True), ("d", False)]
 
 
 def sized(*sizes: tuple[str, int, list[int]], trace: str = "chat") -> dict[str, list[Any]]:

@@ -181,7 +181,7 @@ def test_a_missing_stage_is_named(tmp_path: Path) -> None:
 def test_a_request_that_is_never_served_breaks_no_page(tmp_path: Path) -> None:
     none = dict.fromkeys(("queue_ms", "onboard_ms", "ttft_ms", "tpot_ms", "max_itl_ms", "e2el_ms"))
     rows = [request("c", 0, status="rejected:no_room", **none)]
-    warehouse = published(tmp_path, study_of((cell("c", makespan_s=0.0), rows)))
+    warehouse = published(tmp_path, study_of((cell("c", measured_s=0.0, makespan_s=0.0), rows)))
     assert "goodput unknown, 0 % in SLO" in text_of(warehouse)
     assert "no_room" not in page_of(tmp_path, warehouse)
 

@@ -20,6 +20,8 @@ from omegaconf.errors import OmegaConfBaseException
 from pipeline.spec import InputError
 
 TOP_LEVEL_VALUES = ("seed", "train_seed")
+SECOND_USES = {"report_slo": "slo"}
+"""Groups that the configuration holds twice, by the name of the second use."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,9 @@ def split_settings(text: Any) -> list[str]:
 
 def parse_setting(text: str) -> Setting:
     """Read `key=value`, `group=option` or a sweep `key=a,b` in Hydra's grammar; raise InputError for anything else."""
+    second, _, option = text.partition("=")
+    if second in SECOND_USES:
+        text = f"{SECOND_USES[second]}@{second}={option}"
     try:
         override = OverridesParser.create().parse_override(text)
     except HydraException as exc:

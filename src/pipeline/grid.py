@@ -132,7 +132,10 @@ def _set_options(catalogue: Mapping[str, Mapping[str, Any]], base: dict[str, Any
     """Set a value inside every option of the grid that has its key; at least one must."""
     for setting in settings:
         options = [{setting.group: option} for option in catalogue[setting.group].values()]
-        having = [option for option in options if has_value(option, setting.key)] or options[:1]
+        having = [option for option in options if has_value(option, setting.key)]
+        if not having:
+            richest = max(options, key=lambda option: len(option[setting.group]))
+            set_value(richest, setting.key, setting.values[0])
         for option in having:
             set_value(option, setting.key, setting.values[0])
         if has_value(base, setting.key):
@@ -171,7 +174,8 @@ def _cells(
         chosen = dict(zip(axes, point, strict=True))
         values = sources.values(chosen)
         refuse_missing(values, "")
-        choices = {**sources.choices, **{key: str(value) for key, value in chosen.items() if key in sources.catalogue}}
+        options = {**sources.choices, **{key: str(value) for key, value in chosen.items() if key in sources.catalogue}}
+        choices = {group: option for group, option in options.items() if group in values}
         cell = CellConfig(stage, choices, chosen, values, sources.values(chosen | fixed))
         cells.setdefault(digest(values), cell)
     return list(cells.values())

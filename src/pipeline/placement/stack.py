@@ -44,12 +44,15 @@ __all__ = [
     "commit",
     "free_private",
     "lookup_blocks",
+    "lower_pins",
     "make_stack",
     "match",
+    "pins",
     "record_misses",
     "release",
     "reserve",
     "take_pending",
+    "where",
 ]
 
 

@@ -52,6 +52,8 @@ class PoolDispatch:
         All engines must have run up to `now_s`.
         """
         self._poll(now_s)
+        if self._router.drain == "stream":
+            self._stream(now_s)
         pool = self._observer.view(request, now_s)
         decision = self._router.choose(request, pool, self._state, self._rng)
         matched = int(pool.matched_tokens[decision.index])
@@ -84,13 +86,12 @@ class PoolDispatch:
         seen = self._engines.poll(self._first, self._count, now_s)
         used_tokens = seen[:, KV_BLOCKS] * self._block_tokens
         self._observer.polled(Snapshot(now_s, seen[:, QUEUED], seen[:, IN_BATCH], used_tokens))
-        if self._router.drain == "stream":
-            self._stream(now_s)
 
     def _stream(self, now_s: float) -> None:
+        """Book the tokens that have come back: a proxy sees each one pass."""
         rows = self._engines.rows
         for row, (index, request_id) in self._in_flight.items():
-            # The engine may be in a step that ends later: its token has not been seen yet.
+            # The engine may be in a step that ends later: its token has not come yet.
             seen = int(rows.generated_tokens[row]) - bool(rows.last_token_s[row] > now_s)
             self._observer.ledger.streamed(index, request_id, seen)
 

@@ -49,7 +49,8 @@ def schedule(x: Machine, now_s: float) -> bool:
     budget = x.engine.max_batched_tokens
     budget, preempted = _schedule_running(x, budget, now_s)
     x.engine.blocked = 0
-    if not preempted:
+    # A step in which all were pushed out computes nothing and takes no time: the next one is this one.
+    if not preempted or x.engine.running_count == 0:
         budget = _admit(x, budget, now_s)
         while x.engine.running_count == 0 and _give_way(x, now_s):
             budget = _admit(x, budget, now_s)

@@ -16,8 +16,8 @@
 -- max_itl_p99_ms: largest gap between tokens, 99th percentile of a simulation, mean over seeds [ms]
 -- hit_ratio: prompt tokens found in a tier over prompt tokens, mean over seeds [ratio]
 -- recomputed_tokens: prompt tokens computed, mean over seeds [tokens]
--- request_count: requests that arrived, over all seeds
--- rejected_count: requests rejected, over all seeds
+-- request_count: requests that arrived in the measured windows, over all seeds
+-- rejected_count: those rejected, over all seeds
 -- output_tokens_per_s: output tokens per second, mean over seeds [tokens_per_s]
 -- mean_running_count: achieved batch: running requests, mean over time and seeds
 -- extrapolated_time_ratio: share of step time outside the profiled range, mean over seeds [ratio]

@@ -2,7 +2,7 @@
 -- prefill_max_to_mean_ratio: requests of the busiest prefill instance over the mean, mean over seeds [ratio]
 -- decode_max_to_mean_ratio: requests of the busiest decode instance over the mean, mean over seeds [ratio]
 -- mixed_max_to_mean_ratio: requests of the busiest mixed instance over the mean, mean over seeds [ratio]
--- rejected_by_reason: requests rejected, over all seeds, by reason (JSON)
+-- rejected_by_reason: requests of the measured windows rejected, over all seeds, by reason (JSON)
 with spread as (
     select
         c.config_id,
@@ -15,7 +15,7 @@ with spread as (
 reasons as (
     select c.config_id, r.rejection, count(*) as rejected_count
     from stg_requests as r inner join stg_cells as c using (study, cell_id)
-    where r.rejection is not null
+    where r.rejection is not null and r.is_measured
     group by all
 ),
 rejections as (

@@ -1,6 +1,6 @@
--- One row per configuration and tier: TTFT of exactly the requests it was the slowest tier to serve, pooled over seeds.
+-- One row per configuration and tier: TTFT of exactly the requests it was the slowest tier to serve, seeds pooled.
 -- served_tier: hbm, dram, ssd, remote, or recompute for requests that no tier gave anything
--- request_count: completed requests that this tier served
+-- request_count: completed requests of the measured windows that this tier served
 -- request_ratio: their share of the completed requests [ratio]
 -- token_ratio: share of all prompt tokens that this tier gave, whichever tier the request counts under [ratio]
 -- ttft_p50_ms: TTFT, 50th percentile of these requests; longer prompts and slower tiers are not told apart [ms]
@@ -15,7 +15,7 @@ with served as (
         sum(r.ssd_tokens) as ssd_tokens, sum(r.remote_tokens) as remote_tokens,
         sum(r.recomputed_tokens) as recomputed_tokens
     from stg_requests as r inner join stg_cells as c using (study, cell_id)
-    where r.is_completed
+    where r.is_completed and r.is_measured
     group by c.config_id, r.served_tier
 ),
 total as (
