@@ -106,7 +106,9 @@ def split(prefill: int = 1, decode: int = 1) -> Cluster:
     return Cluster(name="split", pools=(Pool(role="prefill", count=prefill), Pool(role="decode", count=decode)))
 
 
-def scenario(trace: RequestTrace | Sequence[Request], hbm: int = 1000, dram: int = 0, ssd: int = 0, **changes: Any) -> Scenario:
+def scenario(
+    trace: RequestTrace | Sequence[Request], hbm: int = 1000, dram: int = 0, ssd: int = 0, **changes: Any
+) -> Scenario:
     """A step takes 1 s and 0.01 s for each token; a block of 16 tokens crosses a link in 1 s."""
     values: dict[str, Any] = {
         "trace": trace if isinstance(trace, RequestTrace) else make_trace(trace),

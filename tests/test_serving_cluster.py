@@ -124,7 +124,11 @@ def test_a_rejected_turn_does_not_end_the_session():
 
 def test_a_turn_at_another_instance_finds_it_as_it_was_then():
     # Session 0 thinks for no time, so its second turn reaches the other instance in the middle of a step.
-    requests = [Request(0.0, 50, 1, session=0), Request(0.0, 100, 3, session=1), Request(9.0, 100, 1, session=0, think_s=0.0)]
+    requests = [
+        Request(0.0, 50, 1, session=0),
+        Request(0.0, 100, 3, session=1),
+        Request(9.0, 100, 1, session=0, think_s=0.0),
+    ]
     router = Watcher(poll_interval_s=0.0, drain="completion", in_turn=True)
     output = simulate(scenario(requests, cluster=mixed(2), router=router))
     assert output.instance.tolist() == [0, 1, 0]
@@ -134,7 +138,13 @@ def test_a_turn_at_another_instance_finds_it_as_it_was_then():
 
 def test_the_router_sees_the_last_poll_and_never_the_present(seen):
     router = Watcher(poll_interval_s=2.0, drain="completion")
-    requests = [Request(0.0, 100, 4), Request(0.5, 160, 2), Request(3.0, 10, 1), Request(4.5, 10, 1), Request(9.0, 10, 1)]
+    requests = [
+        Request(0.0, 100, 4),
+        Request(0.5, 160, 2),
+        Request(3.0, 10, 1),
+        Request(4.5, 10, 1),
+        Request(9.0, 10, 1),
+    ]
     simulate(scenario(requests, router=router))
     views = [pool for _, pool in seen]
     # Steps: A [0, 2), A + B [2, 4.61), A + B + C [4.61, 5.73), A + D, [5.73, 6.84).
@@ -147,7 +157,13 @@ def test_the_router_sees_the_last_poll_and_never_the_present(seen):
 
 def test_the_ledger_learns_when_tokens_come_back_and_not_before(seen):
     router = Watcher(poll_interval_s=0.05, drain="completion")
-    requests = [Request(0.0, 100, 3), Request(1.9, 10, 1), Request(2.1, 10, 1), Request(4.2, 10, 1), Request(9.0, 10, 1)]
+    requests = [
+        Request(0.0, 100, 3),
+        Request(1.9, 10, 1),
+        Request(2.1, 10, 1),
+        Request(4.2, 10, 1),
+        Request(9.0, 10, 1),
+    ]
     simulate(scenario(requests, router=router, engine=engine(max_running=1)))
     views = [pool for _, pool in seen]
     assert [int(v["in_flight_count"][0]) for v in views] == [0, 1, 2, 2, 0]
@@ -183,7 +199,9 @@ def test_the_router_is_not_told_blocks_of_the_output_or_of_a_cache_that_is_off(s
 def test_prefixes_sent_are_matched_and_recorded(seen):
     router = Watcher(poll_interval_s=0.05, drain="completion")
     chain = names("a", 4)
-    output = simulate(scenario([Request(0.0, 64, 1, chain), Request(9.0, 64, 1, chain)], cluster=mixed(2), router=router))
+    output = simulate(
+        scenario([Request(0.0, 64, 1, chain), Request(9.0, 64, 1, chain)], cluster=mixed(2), router=router)
+    )
     assert output.decisions.chosen_match_tokens.tolist() == [0, 48]
     assert output.decisions.best_match_tokens.tolist() == [0, 48]
 

@@ -44,7 +44,9 @@ def test_every_simulation_keeps_them_and_gives_whole_tables(data, closed):
     output = simulate(case)
     tables = recorder.tables(output, "cell")
     assert tables["requests"].num_rows == trace.request_count
-    tokens = tables["requests"].select(["hbm_tokens", "dram_tokens", "ssd_tokens", "remote_tokens", "recomputed_tokens"])
+    tokens = tables["requests"].select(
+        ["hbm_tokens", "dram_tokens", "ssd_tokens", "remote_tokens", "recomputed_tokens"]
+    )
     served = np.array([status == "completed" for status in tables["requests"]["status"].to_pylist()])
     total = np.sum([column.to_numpy() for column in tokens.columns], axis=0)
     np.testing.assert_array_equal(total, np.where(served, trace.input_tokens, 0))

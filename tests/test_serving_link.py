@@ -36,7 +36,10 @@ def test_transfers_queue_in_one_direction_and_not_across_directions_or_instances
 
 
 def test_ssd_bounces_through_dram_and_occupies_both_links():
-    constants = links() | {("ssd", "dram"): LinkConstants(16.0, 0.5, 0.0), ("dram", "hbm"): LinkConstants(64.0, 0.25, 0.0)}
+    constants = links() | {
+        ("ssd", "dram"): LinkConstants(16.0, 0.5, 0.0),
+        ("dram", "hbm"): LinkConstants(64.0, 0.25, 0.0),
+    }
     state = made(constants)
     end_s = occupy(state, 0, SSD, HBM, ONBOARD, 2, 0.0)
     assert end_s == pytest.approx(0.5 + 0.25 + 2 * 64 / 16), "the slower link sets the pace, both latencies count"

@@ -43,6 +43,7 @@ def test_a_request_in_its_table():
         "e2el_ms": pytest.approx(1710.0),
         "preemption_count": 0,
         "status": "completed",
+        "is_measured": True,
     }
     assert first["tpot_ms"] == pytest.approx((1070 + 1010) / 2)
     assert first["max_itl_ms"] == pytest.approx(1070)
@@ -112,7 +113,12 @@ def test_a_long_run_has_200_to_400_intervals_that_keep_every_token():
 def test_decisions_in_their_table():
     output = simulate(scenario([Request(0.02, 100, 3)], cluster=split()))
     prefill, decode = rows(output, "routing_decisions")
-    assert (prefill["role"], prefill["instance_id"], decode["role"], decode["instance_id"]) == ("prefill", 0, "decode", 1)
+    assert (prefill["role"], prefill["instance_id"], decode["role"], decode["instance_id"]) == (
+        "prefill",
+        0,
+        "decode",
+        1,
+    )
     assert prefill["snapshot_age_ms"] == pytest.approx(20.0)
 
 

@@ -1,0 +1,208 @@
+"""The workflow as a user runs it: all stages, swaps that re-run what they must, edits that really take effect."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from pipeline.schema import TABLES
+
+ROOT = Path(__file__).parents[1]
+PARTS = ("Snakefile", "conf", "src", "workflow")
+SMALL = "trace.session_count=12"
+
+
+class Project:
+    """A copy of the project in which commands are run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        for part in PARTS:
+            source = ROOT / part
+            copy = shutil.copytree if source.is_dir() else shutil.copy
+            copy(source, folder / part)
+
+    def snakemake(self, *arguments: str, settings: str = SMALL, study: str = "smoke") -> subprocess.CompletedProcess[str]:
+        environment = {k: v for k, v in os.environ.items() if k not in ("KVPLAN_DATA", "PYTHONPATH", "NUMBA_CACHE_DIR")}
+        command = [sys.executable, "-m", "snakemake", "--cores", "2", *arguments]
+        command += ["--config", f"study={study}", f"set={settings}"]
+        return subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=600)
+
+    def jobs(self, settings: str = SMALL, targets: Sequence[str] = ()) -> dict[str, int]:
+        """Jobs that would run, by rule."""
+        done = self.snakemake(*targets, "-n", settings=settings)
+        assert done.returncode == 0, done.stdout + done.stderr
+        rows = re.findall(r"^(\w+) +(\d+)$", done.stdout + done.stderr, re.MULTILINE)
+        return {rule: int(count) for rule, count in rows if rule not in ("total", "all")}
+
+    def ask(self, query: str) -> list[tuple[object, ...]]:
+        with duckdb.connect(str(self.folder / "results" / "warehouse.duckdb"), read_only=True) as con:
+            return con.execute(query).fetchall()
+
+    def append(self, file: str, text: str) -> None:
+        path = self.folder / file
+        path.write_text(path.read_text() + text)
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A copy of the project after one run of the smoke study."""
+    made = Project(tmp_path_factory.mktemp("kvplan"))
+    done = made.snakemake()
+    assert done.returncode == 0, done.stdout + done.stderr
+    return made
+
+
+@pytest.mark.workflow
+def test_all_stages_leave_their_rows(project: Project) -> None:
+    counts = {name: project.ask(f"select count(*) from {name}")[0][0] for name in TABLES}
+    assert [name for name, count in counts.items() if count == 0] == ["fidelity"]
+    assert project.ask("select stage, count(*) from cells group by 1 order by 1") == [("place", 8), ("route", 4)]
+    assert project.ask("select distinct study, is_calibrated from cells") == [("smoke", sys.platform == "linux")]
+    results = project.folder / "results"
+    assert "Where the KV cache lives" in (results / "summary.txt").read_text()
+    assert (results / "report.html").read_text().startswith("<!doctype html>")
+    assert not list(results.glob("**/.*partial*"))
+
+
+@pytest.mark.workflow
+def test_nothing_runs_twice(project: Project) -> None:
+    assert project.jobs() == {}
+
+
+@pytest.mark.workflow
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ("report_slo=paper_tight", {"aggregate": 1}),
+        ("routing=round_robin,least_loaded", {"simulate_routing": 1, "aggregate": 1}),
+        (
+            "predictor=extra_trees",
+            {
+                "train_predictor": 1,
+                "measure_capacity": 2,
+                "simulate_placement": 2,
+                "simulate_routing": 2,
+                "aggregate": 1,
+            },
+        ),
+    ],
+)
+def test_one_option_re_runs_what_depends_on_it(project: Project, settings: str, expected: dict[str, int]) -> None:
+    assert project.jobs(f"{SMALL} {settings}") == expected
+
+
+@pytest.mark.workflow
+def test_swap_and_swap_back(project: Project) -> None:
+    swapped = project.snakemake(settings=f"{SMALL} routing=round_robin,least_loaded")
+    assert swapped.returncode == 0, swapped.stdout + swapped.stderr
+    routers = project.ask("select distinct routing from cells where stage = 'route' order by 1")
+    assert routers == [("least_loaded",), ("round_robin",)]
+    assert project.jobs() == {"aggregate": 1}
+
+
+@pytest.mark.workflow
+@pytest.mark.parametrize(
+    ("file", "expected"),
+    [
+        ("src/pipeline/eviction/s3fifo.py", {"simulate_placement": 1, "aggregate": 1}),
+        ("src/pipeline/routing/cost_model.py", {"simulate_routing": 1, "aggregate": 1}),
+        ("src/pipeline/warehouse/sql/mart_ranking.sql", {"aggregate": 1}),
+        ("src/pipeline/eviction/sieve.py", {}),
+        (
+            "src/pipeline/serving/schedule.py",
+            {"measure_capacity": 2, "simulate_placement": 2, "simulate_routing": 2, "aggregate": 1},
+        ),
+    ],
+)
+def test_an_edit_re_runs_the_jobs_it_can_change(project: Project, file: str, expected: dict[str, int]) -> None:
+    project.snakemake()
+    path = project.folder / file
+    before = path.read_text()
+    try:
+        project.append(file, "\n-- edited\n" if file.endswith(".sql") else "\n# edited\n")
+        assert project.jobs() == expected
+    finally:
+        path.write_text(before)
+
+
+@pytest.mark.workflow
+def test_targets_are_the_stages(project: Project) -> None:
+    other = f"{SMALL} seed=7"
+    assert project.jobs(other, ["calibrate"]) == {}
+    assert set(project.jobs(other, ["place"])) == {"prepare_trace", "simulate_placement", "place"}
+    assert set(project.jobs(other, ["route"])) == {"prepare_trace", "simulate_routing", "route"}
+
+
+@pytest.mark.workflow
+@pytest.mark.parametrize(
+    ("settings", "study", "line"),
+    [
+        ("eviction=lruu", "smoke", "kvplan: eviction: given 'lruu', expected one of fifo, lfu, lru"),
+        ("", "nope", "kvplan: study: given 'nope', expected one of"),
+    ],
+)
+def test_a_mistake_ends_in_one_line(project: Project, settings: str, study: str, line: str) -> None:
+    done = project.snakemake("-n", settings=settings, study=study)
+    assert done.returncode == 1
+    (said,) = (text for text in (done.stdout + done.stderr).splitlines() if text.strip())
+    assert said.startswith(line)
+
+
+@pytest.mark.workflow
+def test_a_bad_trace_fails_in_one_line_and_leaves_nothing_half_written(project: Project) -> None:
+    bad = project.folder / "bad.jsonl"
+    bad.write_text('{"timestamp": 0, "input_length": 600, "output_length": 5, "hash_ids": [1, 2]}\nnonsense\n')
+    done = project.snakemake(settings=f"trace=mooncake_file trace.path={bad}")
+    output = done.stdout + done.stderr
+    assert done.returncode == 1
+    assert "Traceback" not in output
+    assert re.search(r"^kvplan: .*bad\.jsonl.*2", output, re.MULTILINE), output
+    assert project.ask("select count(*) from cells where trace = 'mooncake_file'") == [(0,)]
+    assert not list((project.folder / "results").glob("**/.*partial*"))
+
+
+NEXT_VICTIM = """
+import sys
+from pathlib import Path
+sys.path.insert(0, "src")
+from pipeline.provenance import set_numba_cache
+set_numba_cache(Path("results"))
+import numpy as np
+from pipeline.eviction.lru import Lru
+from pipeline.eviction.replay import misses
+print(misses(Lru(), np.array([0, 1, 0, 2, 0, 1]), 3, 2))
+"""
+
+
+def test_an_edited_shared_kernel_really_runs_new_code(tmp_path: Path) -> None:
+    """numba's own cache goes on running the old code when a callee in another module was edited."""
+    project = Project(tmp_path)
+
+    def run() -> str:
+        done = subprocess.run(
+            [sys.executable, "-c", NEXT_VICTIM], cwd=tmp_path, capture_output=True, text=True, timeout=300
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    first = run()
+    assert run() == first
+    shared = project.folder / "src/pipeline/eviction/lists.py"
+    shared.write_text(edited(shared.read_text()))
+    assert run() != first
+
+
+def edited(lists: str) -> str:
+    """Turn the LRU into an MRU: a new block goes to the end that is evicted next."""
+    newest, oldest = "link_between(rows, rows[head, PREV], row, head)", "link_between(rows, head, row, rows[head, NEXT])"
+    assert newest in lists
+    return lists.replace(newest, oldest)
