@@ -179,7 +179,7 @@ set_numba_cache(Path("results"))
 import numpy as np
 from pipeline.eviction.lru import Lru
 from pipeline.eviction.replay import misses
-print(misses(Lru(), np.array([0, 1, 0, 2, 0, 1]), 3, 2))
+print(misses(Lru(), np.array([0, 1, 2, 0]), 3, 2))
 """
 
 

@@ -10,7 +10,7 @@ import simpy
 from simpy.events import NORMAL, Event
 
 
-class Clock(simpy.Environment):  # type: ignore[misc]
+class Clock(simpy.Environment):
     """Owns simulated time and the total order of events: by time, then in the order in which they were made."""
 
     def at(self, time_s: float, act: Callable[[], Any]) -> None:

@@ -93,7 +93,7 @@ class Cluster:
     def _completed(self, row: int) -> None:
         count = self._scenario.trace.request_count
         if self._rows.keeps[row]:
-            self._begin_decode(row, row + count)
+            self._begin_decode(row + count)
         else:
             self._ended(row % count)
 
@@ -104,7 +104,7 @@ class Cluster:
             think_s = float(self._scenario.trace.think_s[following])
             self._clock.at(self._clock.now + think_s, partial(self._arrive, following))
 
-    def _begin_decode(self, prefilled: int, row: int) -> None:
+    def _begin_decode(self, row: int) -> None:
         """Queue a request whose prompt is computed at its decode instance, which will fetch its KV."""
         job = self._rows[row]
         now_s = self._clock.now

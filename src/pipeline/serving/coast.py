@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-import numpy as np
 from numba import njit
 
 from pipeline.predictor.step_table import StepTable, step_time_s
 from pipeline.serving.blocks import charge_moves, extend, used_blocks
 from pipeline.serving.observe import observe
-from pipeline.serving.state import NONE, READY, WAITING, Machine, Row, running, scheduled
+from pipeline.serving.state import NONE, READY, WAITING, Machine, Row, int64, running, scheduled
 from pipeline.serving.step import spend
 
 FAR = 2**31 - 1
-ZERO, ONE = np.int64(0), np.int64(1)
+ZERO, ONE = int64(0), int64(1)
 
 
 @njit(cache=True)
 def can_coast(x: Machine) -> bool:
     """Say whether the next steps only decode: every running request lacks one token, and no one can be admitted."""
     engine = x.engine
-    if not (engine.coasts and engine.decoding) or engine.running_count == 0 or engine.running_count > engine.max_batched_tokens:
+    if (
+        not (engine.coasts and engine.decoding)
+        or engine.running_count == 0
+        or engine.running_count > engine.max_batched_tokens
+    ):
         return False
     nobody = engine.head[WAITING] == NONE and engine.head[READY] == NONE
-    full = engine.running_count == engine.max_running or engine.running_count == engine.max_batched_tokens
+    full = engine.running_count >= min(engine.max_running, engine.max_batched_tokens)
     return nobody or full or engine.blocked != 0
 
 

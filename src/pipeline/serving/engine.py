@@ -110,7 +110,7 @@ class Engines:
         return seen
 
     def close(self, end_s: float) -> tuple[list[InstanceUse], Floats]:
-        """Settle all accounts up to the end; return how the instances and (instances, 4, 4, causes, 3) links were used."""
+        """Settle all accounts up to the end; return how the instances and their links were used."""
         world.close(self._world, end_s)
         uses = [_use(engine, stack, end_s) for engine, stack in zip(self._engines, self.stacks, strict=True)]
         return uses, accounts_of(self._links)

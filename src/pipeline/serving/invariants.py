@@ -61,4 +61,5 @@ def _moves(output: SimulationOutput) -> Iterator[str]:
             sent = output.rows.load_blocks[output.request_count :][here & output.decodes_elsewhere]
             expected[HBM, HBM, KV_HANDOFF] = sent[:, REMOTE_LOAD].sum()
         if not np.array_equal(charged[i], expected):
-            yield f"instance {i}: every block that moved crossed a link: {expected.sum():.0f} and {charged[i].sum():.0f}"
+            moved, crossed = expected.sum(), charged[i].sum()
+            yield f"instance {i}: every block that moved crossed a link: {moved:.0f} moved, {crossed:.0f} crossed"

@@ -57,9 +57,7 @@ def _account_row(instance: int, source: int, target: int, cause: int) -> int:
 
 
 @njit(cache=True)
-def occupy_path(
-    state: LinkState, first: int, second: int, account_row: int, block_count: int, now_s: float
-) -> float:
+def occupy_path(state: LinkState, first: int, second: int, account_row: int, block_count: int, now_s: float) -> float:
     """Send `block_count` blocks over one link, or two (`second` is not -1); return when they have arrived."""
     links = _links(state)
     start_s = max(now_s, links[first, FREE_AT])

@@ -32,6 +32,7 @@ from pipeline.serving.state import (
     WAITING,
     Machine,
     Row,
+    int64,
     loader,
     running,
     scheduled,
@@ -70,7 +71,7 @@ def _schedule_running(x: Machine, budget: int, now_s: float) -> tuple[int, bool]
             while not fits and x.engine.running_count > k:
                 preempted = True
                 x.engine.running_count -= 1
-                _preempt(x, np.int64(batch[x.engine.running_count]), now_s)
+                _preempt(x, int64(batch[x.engine.running_count]), now_s)
                 fits = x.engine.running_count > k and extend(x, job, job.computed_tokens, wanted, now_s)
             if not fits:
                 break

@@ -19,17 +19,18 @@ from pipeline.values import TIERS
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
-Row = np.record
-Rows = np.recarray[Any, Any]
-Engine = np.record
-Log = np.record
+Row = Any
+Rows = Any
+Engine = Any
+Log = Any
 
 NONE = -1
+int64: Any = np.int64
 # As int64: a literal would have every function that it is passed to compiled once more.
-WAITING, READY, LOADING, RUNNING, HELD, DONE, ABSENT = map(np.int64, range(7))
+WAITING, READY, LOADING, RUNNING, HELD, DONE, ABSENT = map(int64, range(7))
 """Where a row stands. The first three are queues; HELD: done, but its blocks are still needed; ABSENT: not come yet."""
 QUEUES = 3
-FIRST_TOKEN, COMPLETED, LOAD = map(np.int64, range(3))
+FIRST_TOKEN, COMPLETED, LOAD = map(int64, range(3))
 """What the log tells of."""
 QUEUED, IN_BATCH, KV_BLOCKS, TOKENS = range(4)
 """What is observed of an engine: waiting requests, running requests, blocks in use; tokens put out."""
@@ -124,7 +125,7 @@ class Machine(NamedTuple):
     policies: StackPolicies
     rows: Rows
     ids: Ints
-    links: np.record
+    links: Any
     log: Log
 
 

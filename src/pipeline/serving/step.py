@@ -15,12 +15,13 @@ from pipeline.serving.state import (
     FIRST_TOKEN,
     HELD,
     Machine,
+    int64,
     running,
     scheduled,
     write_log,
 )
 
-ZERO = np.int64(0)
+ZERO = int64(0)
 
 
 @njit(cache=True)
@@ -90,7 +91,7 @@ def _finish(x: Machine, end_s: float) -> bool:
     heard, all_decoding = False, True
     left = 0
     for k in range(engine.running_count):
-        row = np.int64(batch[k])
+        row = int64(batch[k])
         job = x.rows[row]
         job.computed_tokens += tokens[k]
         if tokens[k] > 0 and job.computed_tokens == known_tokens(job):
@@ -129,5 +130,3 @@ def _complete(x: Machine, row: int, end_s: float) -> None:
         x.engine.blocked = 0
     x.engine.idle_steps = 0
     write_log(x.log, COMPLETED, row, x.engine.number, end_s)
-
-

@@ -7,7 +7,8 @@ every call, tens of microseconds. Whoever makes it keeps what it points to alive
 from __future__ import annotations
 
 import numpy as np
-from numba import carray, njit
+from numba import njit
+from numba.np.numpy_support import carray
 
 from pipeline.eviction.base import PolicyFunctions
 from pipeline.placement.stack import StackPolicies, account
@@ -32,21 +33,22 @@ from pipeline.serving.state import DONE, WAITING, Floats, Ints, Machine, log_ent
 from pipeline.serving.step import step
 
 World = Ints
-ENGINE, STACK, POLICIES, FUNCTIONS, TABLE, ROWS, ROW_COUNT, IDS, ID_COUNT, LINKS, LOG, FIELDS = (
-    *(0, 1, 2, 6, 11),
-    *range(12, 19),
-)
-"""Columns: addresses, and the length of the arrays. Policies: one a tier; functions: five. Shared parts repeat."""
+ENGINE, STACK, TABLE, ROWS, ROW_COUNT, IDS, ID_COUNT, LINKS, LOG = 0, 1, *range(11, 18)
+HBM_POLICY, INSERT = 2, 6
+"""Columns: addresses, and the length of arrays; from HBM_POLICY on one a tier, from INSERT on the policy's functions."""
 
 
 @njit(inline="always")
 def _machine(world: World, i: int) -> Machine:
     at = world[i]
-    states = (policy_at(at[2]), policy_at(at[3]), policy_at(at[4]), policy_at(at[5]))
-    policies = StackPolicies(states, PolicyFunctions(at[6], at[7], at[8], at[9], at[10]))
+    p, f = HBM_POLICY, INSERT
+    states = (policy_at(at[p]), policy_at(at[p + 1]), policy_at(at[p + 2]), policy_at(at[p + 3]))
+    policies = StackPolicies(states, PolicyFunctions(at[f], at[f + 1], at[f + 2], at[f + 3], at[f + 4]))
     rows = carray(rows_at(at[ROWS]), (at[ROW_COUNT],))
     ids = carray(ids_at(at[IDS]), (at[ID_COUNT],))
-    return Machine(engine_at(at[ENGINE]), stack_at(at[STACK]), policies, rows, ids, links_at(at[LINKS]), log_at(at[LOG]))
+    return Machine(
+        engine_at(at[ENGINE]), stack_at(at[STACK]), policies, rows, ids, links_at(at[LINKS]), log_at(at[LOG])
+    )
 
 
 @njit(cache=True)
