@@ -34,7 +34,7 @@ def test_the_summary_names_choice_evidence_and_bounds(warehouse: Path) -> None:
     text = text_of(warehouse)
     assert "Study default: 18 simulations, 3 seeds, h100_sxm, m8b" in text
     assert "tiers large (40 GB HBM + 100 GB DRAM), policy lru; goodput 9.1/s [8.85, 9.35], 91 % in SLO" in text
-    assert "no policy beats lru: 1 equal within 2 %; cheaper tiers worse, dearer ones no better" in text
+    assert "no policy beats lru: 1 equal within 2 %; cheaper tiers worse; hits" in text
     assert "hits 0 % (bounds 0 to 60 %)" in text
     assert "router cost_model; goodput 8.1/s [7.85, 8.35], 81 % in SLO; cost_model beats round_robin by 58.8 %" in text
     assert "up to 10 % outside the profiled range. Data: synthetic chat." in text
@@ -192,6 +192,21 @@ def test_a_request_that_is_never_served_breaks_no_page(tmp_path: Path) -> None:
 )
 def test_percent(ratio: float | None, text: str) -> None:
     assert words.percent(ratio) == text
+
+
+@pytest.mark.parametrize(
+    ("verdict", "tiers", "cheaper", "text"),
+    [
+        ("shown", 3, 1, "cheaper tiers worse, dearer tiers no better"),
+        ("shown", 2, 1, "cheaper tiers worse"),
+        ("shown", 2, 0, "dearer tiers no better"),
+        ("not shown", 2, 0, "tier sizes not told apart"),
+        ("one size", 1, 0, "one tier size, none to compare"),
+    ],
+)
+def test_what_is_said_of_tiers(verdict: str, tiers: int, cheaper: int, text: str) -> None:
+    row = {"tiers_verdict": verdict, "tiers_count": tiers, "cheaper_count": cheaper}
+    assert words.tiers_finding(row) == text
 
 
 def test_bytes() -> None:

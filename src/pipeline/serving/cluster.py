@@ -80,15 +80,14 @@ class Cluster:
         self._engines.submit(chosen[0], request, now_s)
 
     def _hear(self, entries: list[Entry]) -> None:
-        back = []
         for entry in entries:
-            if entry.kind == LOAD:
-                self._clock.at(entry.time_s, partial(self._load, entry.instance, entry.row))
+            time_s, kind, instance, row = entry
+            if kind == LOAD:
+                self._clock.at(time_s, partial(self._load, instance, row))
                 continue
-            back.append(entry)
-            if entry.kind == COMPLETED and self._awaited[entry.row]:
-                self._clock.at(entry.time_s, partial(self._completed, entry.row))
-        self._dispatch.heard(back)
+            self._dispatch.heard(entry)
+            if kind == COMPLETED and self._awaited[row]:
+                self._clock.at(time_s, partial(self._completed, row))
 
     def _completed(self, row: int) -> None:
         count = self._scenario.trace.request_count

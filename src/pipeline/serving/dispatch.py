@@ -64,9 +64,10 @@ class PoolDispatch:
 
     def heard(self, entry: Entry) -> None:
         """Book what has come back from an instance of this pool."""
-        index, request_id = self._in_flight[entry.row]
-        if entry.kind == COMPLETED:
-            del self._in_flight[entry.row]
+        _, kind, _, row = entry
+        index, request_id = self._in_flight[row]
+        if kind == COMPLETED:
+            del self._in_flight[row]
             self._observer.ledger.completed(index, request_id)
         else:
             self._observer.ledger.first_token(index, request_id)
@@ -109,6 +110,9 @@ class Dispatch:
         rng = keyed_rng(scenario.seed, "output length")
         self._lengths = scenario.length.start(trace.request_id, trace.output_tokens, rng)
         self._scenario = scenario
+        self._output_tokens: list[int] = trace.output_tokens.tolist()
+        self._known = _known(scenario)
+        self._slo_s = (scenario.slo.ttft_ms / 1e3, scenario.slo.tpot_ms / 1e3)
         self._arrivals: dict[int, Arrival] = {}
         self._unread: list[Entry] = []
         self._decided: list[tuple[float, ...]] = []
@@ -124,10 +128,9 @@ class Dispatch:
             chosen.append(instance)
         return chosen
 
-    def heard(self, entries: list[Entry]) -> None:
+    def heard(self, entry: Entry) -> None:
         """Take note of what comes back, to be read when its time has come."""
-        for entry in entries:
-            heappush(self._unread, entry)
+        heappush(self._unread, entry)
 
     def decisions(self) -> Decisions:
         """All decisions, in order."""
@@ -135,35 +138,35 @@ class Dispatch:
         return Decisions(*columns[:5].astype(np.int64), *columns[5:])
 
     def _catch_up(self, now_s: float) -> None:
-        count = self._scenario.trace.request_count
-        while self._unread and self._unread[0].time_s <= now_s:
+        count, last = self._scenario.trace.request_count, len(self._pools) - 1
+        while self._unread and self._unread[0][0] <= now_s:
             entry = heappop(self._unread)
-            stay, request = divmod(entry.row, count)
+            time_s, kind, instance, row = entry
+            stay, request = divmod(row, count)
             self._pools[stay].heard(entry)
-            output_tokens = int(self._scenario.trace.output_tokens[request])
-            last = len(self._pools) - 1
-            if entry.kind == COMPLETED and (stay == last or output_tokens == 1):
+            output_tokens = self._output_tokens[request]
+            if kind == COMPLETED and (stay == last or output_tokens == 1):
                 if stay < last:
                     # It never goes to the decode instance, which the router could not know.
-                    self._pools[last].heard(entry._replace(row=request + last * count))
+                    self._pools[last].heard((time_s, kind, instance, request + last * count))
                 self._length.observe(self._arrivals.pop(request), output_tokens, self._lengths)
 
     def _view(self, request: int, now_s: float) -> RequestView:
-        trace, slo = self._scenario.trace, self._scenario.slo
-        start = int(trace.block_offset[request])
-        input_tokens = int(trace.input_tokens[request])
-        listed = min(int(trace.block_offset[request + 1]) - start, input_tokens // trace.block_tokens)
-        listed = listed if self._scenario.engine.prefix_cache else 0
-        known = (
-            int(trace.request_id[request]),
-            int(trace.session_id[request]),
-            trace.classes[int(trace.class_id[request])],
-            now_s,
-            input_tokens,
-            trace.block_ids[start : start + listed],
-            slo.ttft_ms / 1e3,
-            slo.tpot_ms / 1e3,
-        )
+        trace = self._scenario.trace
+        identity, input_tokens, first_block, last_block = self._known[request]
+        blocks = trace.block_ids[first_block:last_block]
+        known = (*identity, now_s, input_tokens, blocks, self._slo_s[0], self._slo_s[1])
         arrival = Arrival(*known)
         self._arrivals[request] = arrival
         return RequestView(*known, predicted_output_tokens=self._length.predict(arrival, self._lengths))
+
+
+def _known(scenario: Scenario) -> list[tuple[tuple[int, int, str], int, int, int]]:
+    """What is told of each request: (id, session, class), prompt length, and the bounds of its prompt's blocks."""
+    trace = scenario.trace
+    first = trace.block_offset[:-1]
+    listed = np.minimum(trace.block_offset[1:] - first, trace.input_tokens // trace.block_tokens)
+    last = first + (listed if scenario.engine.prefix_cache else 0)
+    classes = [trace.classes[i] for i in trace.class_id.tolist()]
+    identity = zip(trace.request_id.tolist(), trace.session_id.tolist(), classes, strict=True)
+    return list(zip(identity, trace.input_tokens.tolist(), first.tolist(), last.tolist(), strict=True))

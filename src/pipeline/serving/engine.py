@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -23,13 +23,8 @@ IDLE_STEPS_PER_TOKEN = 100
 """Steps without a completion, per token of the longest request, that only an engine in a circle would do."""
 
 
-class Entry(NamedTuple):
-    """An entry of the log: what happened to a row, where, and when."""
-
-    time_s: float
-    kind: int
-    instance: int
-    row: int
+Entry = tuple[float, int, int, int]
+"""An entry of the log: when, what (its kind), at which instance, to which row."""
 
 
 class Engines:
@@ -48,13 +43,19 @@ class Engines:
         self.stacks = [stack for stack, _ in made]
         self._engines = [_make_engine(scenario, rows, i, loader_blocks, coasts) for i in range(count)]
         self._log = make_log(rows.size)
+        self._entries = self._log.entries.view(np.ndarray)
         self._links = _make_links(scenario)
         self._table = pack(scenario.step_table)
         self._ids = np.ascontiguousarray(scenario.trace.block_ids, np.int64)
         self._policies = [policies for _, policies in made]
         self._coupled = coupled
         shared = [_address(self._table), _address(rows), rows.size, _address(self._ids), self._ids.size]
-        shared += [_address(self._links), _address(self._log)]
+        shared += [
+            _address(self._links),
+            _address(self._log.entries),
+            self._log.entries.size,
+            _address(self._log.written),
+        ]
         self._world = np.array(
             [
                 [_address(engine), _address(stack), *map(_address, policies.states), *policies.functions, *shared]
@@ -62,8 +63,6 @@ class Engines:
             ],
             np.int64,
         )
-        capacity_entries = 4 * rows.size + 1024
-        self._read = (*(np.zeros(capacity_entries, np.int64) for _ in range(3)), np.zeros(capacity_entries))
 
     def advance(self, limit_s: float) -> tuple[float, list[Entry]]:
         """Do every step that starts before the limit, unless others must hear of something first.
@@ -71,14 +70,11 @@ class Engines:
         Returns the start of the first step that is left, and what happened, or is known to happen at the end of a step
         that has begun.
         """
-        first_s, entries = world.advance(self._world, self._coupled, limit_s)
-        return first_s, self._entries() if entries else []
-
-    def _entries(self) -> list[Entry]:
-        row, kind, instance, time_s = self._read
-        count = world.read_log(self._world, row, kind, instance, time_s)
-        columns = (time_s[:count], kind[:count], instance[:count], row[:count])
-        return [Entry(*values) for values in zip(*(column.tolist() for column in columns), strict=True)]
+        first_s, count = world.advance(self._world, self._coupled, limit_s)
+        if not count:
+            return first_s, []
+        self._log.written[0] = 0
+        return first_s, self._entries[:count].tolist()
 
     def submit(self, instance: int, row: int, now_s: float) -> None:
         """Queue a row at an instance."""

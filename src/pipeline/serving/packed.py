@@ -17,7 +17,7 @@ from pipeline.eviction.records import make_record, view_float_table
 from pipeline.placement.state import STACK_TYPE
 from pipeline.predictor.step_table import StepTable, constant_step_table
 from pipeline.serving.link import LINKS_TYPE
-from pipeline.serving.state import ENGINE_TYPE, LOG_TYPE, ROW_TYPE, Floats
+from pipeline.serving.state import ENGINE_TYPE, ENTRY_TYPE, ROW_TYPE, Floats
 
 TableRecord = np.record
 
@@ -77,7 +77,7 @@ engine_at = _found(ENGINE_TYPE)
 stack_at = _found(STACK_TYPE)
 policy_at = _found(STATE_TYPE)
 links_at = _found(LINKS_TYPE)
-log_at = _found(LOG_TYPE)
 table_at = _found(TABLE_TYPE)
+entries_at = _found(types.CPointer(ENTRY_TYPE))
 rows_at = _found(types.CPointer(ROW_TYPE))
-ids_at = _found(types.CPointer(types.int64))
+ints_at = _found(types.CPointer(types.int64))

@@ -22,7 +22,6 @@ Floats = NDArray[np.float64]
 Row = Any
 Rows = Any
 Engine = Any
-Log = Any
 
 NONE = -1
 int64: Any = np.int64
@@ -117,6 +116,17 @@ _ENGINE: list[tuple[Any, ...]] = [
 ]
 
 
+ENTRY = np.dtype([("time_s", np.float64), ("kind", np.int64), ("instance", np.int64), ("row", np.int64)], align=True)
+
+
+class Log(NamedTuple):
+    """What happened and is not read yet: entries (capacity,), the first of which, `written` (1,), have been written."""
+
+    entries: Any
+    written: Ints
+    row_count: int
+
+
 class Machine(NamedTuple):
     """One instance as the kernel handles it: its own records, and what all share."""
 
@@ -149,7 +159,7 @@ def make_engine(
     (loader_blocks,): row that is loading a block into HBM; batch_s (max_running + 1, 1): time by running requests;
     bins (bins, 4): integral of each value, and tokens, by interval.
     """
-    arrays = {
+    arrays: dict[str, NDArray[Any]] = {
         "running": np.zeros(max_running, np.int32),
         "scheduled": np.zeros(max_running, np.int32),
         "loader": np.full(loader_blocks, NONE, np.int32),
@@ -168,14 +178,12 @@ def make_engine(
 
 
 def make_log(row_count: int) -> Log:
-    """Make an empty log with room for what one step can write, at most three entries a row."""
-    capacity = 4 * row_count + 1024
-    ints = {name: np.zeros(capacity, np.int32) for name in ("kind", "row", "instance")}
-    return make_record([("count", np.int64)], {**ints, "time_s": np.zeros((capacity, 1))})
+    """Make an empty log with room for what one step can write, at most three entries a row, and more."""
+    return Log(np.zeros(4 * row_count + 1024, ENTRY).view(np.recarray), np.zeros(1, np.int64), row_count)
 
 
 ENGINE_TYPE = typeof(make_engine(0, 1, 1, 1, 0, 2))
-LOG_TYPE = typeof(make_log(1))
+ENTRY_TYPE = typeof(make_log(1).entries).dtype
 ROW_TYPE = typeof(make_rows(1)).dtype
 
 
@@ -212,26 +220,15 @@ def bins(engine: Engine) -> Floats:
 @njit(cache=True)
 def write_log(log: Log, kind: int, row: int, instance: int, time_s: float) -> None:
     """Add an entry; the caller knows that there is room."""
-    at = log.count
-    view_ints(log, log.kind_at, log.kind_rows)[at] = kind
-    view_ints(log, log.row_at, log.row_rows)[at] = row
-    view_ints(log, log.instance_at, log.instance_rows)[at] = instance
-    view_float_table(log, log.time_s_at, log.time_s_rows, 1)[at, 0] = time_s
-    log.count = at + 1
-
-
-@njit(cache=True)
-def log_entry(log: Log, at: int) -> tuple[int, int, int, float]:
-    """Return kind, row, instance and time of an entry."""
-    return (
-        view_ints(log, log.kind_at, log.kind_rows)[at],
-        view_ints(log, log.row_at, log.row_rows)[at],
-        view_ints(log, log.instance_at, log.instance_rows)[at],
-        view_float_table(log, log.time_s_at, log.time_s_rows, 1)[at, 0],
-    )
+    entry = log.entries[log.written[0]]
+    entry.time_s = time_s
+    entry.kind = kind
+    entry.instance = instance
+    entry.row = row
+    log.written[0] += 1
 
 
 @njit(cache=True)
 def log_has_room(log: Log) -> bool:
     """Say whether one more step surely fits."""
-    return 4 * (log.kind_rows - log.count) >= 3 * (log.kind_rows - 1024)
+    return log.entries.size - log.written[0] >= 3 * log.row_count

@@ -18,9 +18,9 @@ from pipeline.serving.link import occupy, occupy_handoff
 from pipeline.serving.observe import observe, read_poll
 from pipeline.serving.packed import (
     engine_at,
-    ids_at,
+    entries_at,
+    ints_at,
     links_at,
-    log_at,
     policy_at,
     rows_at,
     stack_at,
@@ -29,13 +29,20 @@ from pipeline.serving.packed import (
 )
 from pipeline.serving.queues import push_back
 from pipeline.serving.schedule import arrived
-from pipeline.serving.state import DONE, WAITING, Floats, Ints, Machine, log_entry, log_has_room
+from pipeline.serving.state import DONE, WAITING, Ints, Log, Machine, log_has_room
 from pipeline.serving.step import step
 
 World = Ints
-ENGINE, STACK, TABLE, ROWS, ROW_COUNT, IDS, ID_COUNT, LINKS, LOG = 0, 1, *range(11, 18)
+ENGINE, STACK, TABLE, ROWS, ROW_COUNT, IDS, ID_COUNT, LINKS, ENTRIES, ENTRY_COUNT, WRITTEN = 0, 1, *range(11, 20)
 HBM_POLICY, INSERT = 2, 6
-"""Columns: addresses, and the length of arrays; from HBM_POLICY on one a tier, from INSERT on the policy's functions."""
+"""Columns: addresses, and the length of arrays. From HBM_POLICY on one a tier; from INSERT on a policy's functions."""
+
+
+@njit(inline="always")
+def _log(world: World) -> Log:
+    at = world[0]
+    entries = carray(entries_at(at[ENTRIES]), (at[ENTRY_COUNT],))
+    return Log(entries, carray(ints_at(at[WRITTEN]), (1,)), at[ROW_COUNT])
 
 
 @njit(inline="always")
@@ -45,10 +52,8 @@ def _machine(world: World, i: int) -> Machine:
     states = (policy_at(at[p]), policy_at(at[p + 1]), policy_at(at[p + 2]), policy_at(at[p + 3]))
     policies = StackPolicies(states, PolicyFunctions(at[f], at[f + 1], at[f + 2], at[f + 3], at[f + 4]))
     rows = carray(rows_at(at[ROWS]), (at[ROW_COUNT],))
-    ids = carray(ids_at(at[IDS]), (at[ID_COUNT],))
-    return Machine(
-        engine_at(at[ENGINE]), stack_at(at[STACK]), policies, rows, ids, links_at(at[LINKS]), log_at(at[LOG])
-    )
+    ids = carray(ints_at(at[IDS]), (at[ID_COUNT],))
+    return Machine(engine_at(at[ENGINE]), stack_at(at[STACK]), policies, rows, ids, links_at(at[LINKS]), _log(world))
 
 
 @njit(cache=True)
@@ -74,7 +79,7 @@ def advance(world: World, coupled: bool, limit_s: float) -> tuple[float, int]:
     Stops early at what others must hear of: it stands in the log, and no step that it could reach has been done. Where
     instances are coupled, all stop there; else only the one concerned.
     """
-    log = log_at(world[0, LOG])
+    log = _log(world)
     if not coupled:
         first_s = np.inf
         for i in range(world.shape[0]):
@@ -82,11 +87,11 @@ def advance(world: World, coupled: bool, limit_s: float) -> tuple[float, int]:
             if engine.clock_s < limit_s:
                 _run(world, i, limit_s)
             first_s = min(first_s, engine.clock_s)
-        return first_s, log.count
+        return first_s, log.written[0]
     while True:
         i, first_s, second_s = _earliest(world)
         if not (first_s < limit_s and log_has_room(log)):
-            return first_s, log.count
+            return first_s, log.written[0]
         # One step at least where two start together, the lower number first.
         limit_s = min(limit_s, _run(world, i, min(limit_s, max(second_s, np.nextafter(first_s, np.inf)))))
 
@@ -148,17 +153,6 @@ def move(world: World, i: int, source: int, target: int, cause: int, block_count
 def hand_off(world: World, source_instance: int, i: int, block_count: int, now_s: float) -> float:
     """Send blocks of KV to instance i from another one; return when they have arrived."""
     return occupy_handoff(links_at(world[i, LINKS]), source_instance, i, block_count, now_s)
-
-
-@njit(cache=True)
-def read_log(world: World, row: Ints, kind: Ints, instance: Ints, time_s: Floats) -> int:
-    """Copy the log to arrays of its capacity, empty it, and return the number of entries."""
-    log = log_at(world[0, LOG])
-    count = log.count
-    for k in range(count):
-        kind[k], row[k], instance[k], time_s[k] = log_entry(log, k)
-    log.count = 0
-    return int(count)
 
 
 @njit(cache=True)

@@ -107,13 +107,16 @@ def _listed(parts: Iterable[tuple[int, str]]) -> str:
 
 def tiers_finding(row: Row) -> str:
     """What is known of the recommended tiers against the others."""
-    texts = {
-        "one size": "one tier size, none to compare",
-        "shown": "cheaper tiers worse, dearer ones no better",
-        "not shown": "tier sizes not told apart",
-        "too few seeds": "tier sizes not told apart",
-    }
-    return texts[row["tiers_verdict"]]
+    if row["tiers_verdict"] == "one size":
+        return "one tier size, none to compare"
+    if row["tiers_verdict"] != "shown":
+        return "tier sizes not told apart"
+    dearer_count = row["tiers_count"] - 1 - row["cheaper_count"]
+    return ", ".join(
+        text
+        for number, text in ((row["cheaper_count"], "cheaper tiers worse"), (dearer_count, "dearer tiers no better"))
+        if number
+    )
 
 
 def caveats(row: Row) -> list[str]:

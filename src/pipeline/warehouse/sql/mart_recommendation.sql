@@ -7,6 +7,7 @@
 -- equal_count: options shown equal to the reference
 -- unclear_count: options about which nothing is shown
 -- tiers_count: tier options compared
+-- cheaper_count: tier options cheaper than the recommended one
 -- tiers_verdict: one size, shown (cheaper ones worse, dearer ones no better), not shown, or too few seeds
 -- least_attainment_ratio: lowest SLO attainment among the configurations of the workload [ratio]
 -- cell_count: simulations of the workload
@@ -64,6 +65,7 @@ against as (
 tiers_shown as (
     select
         a.workload_id,
+        count(*) filter (a.is_cheaper) as cheaper_count,
         case
             when min(a.common_seed_count) < 2 or min(a.outcome_count) < 2 then 'too few seeds'
             when bool_and(if(
@@ -94,7 +96,7 @@ select
     c.reference, c.reference_goodput_per_s, c.difference_per_s, c.difference_low_per_s, c.difference_high_per_s,
     c.option_count, c.verdict as option_verdict,
     o.better_count, o.worse_count, o.equal_count, o.unclear_count,
-    w.tiers_count, coalesce(s.tiers_verdict, 'one size') as tiers_verdict,
+    w.tiers_count, coalesce(s.cheaper_count, 0) as cheaper_count, coalesce(s.tiers_verdict, 'one size') as tiers_verdict,
     c.seed_count, c.outcome_count, w.cell_count, w.least_attainment_ratio,
     c.is_calibrated, c.calibration_source, c.extrapolated_time_ratio,
     c.outcome_count > 1
