@@ -24,7 +24,7 @@ $(VENV)/.ready: requirements.lock
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing the locked packages into $(VENV)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION) && \
-	 $(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock || \
+	 $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --require-hashes -r requirements.lock || \
 	 $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	@touch $@
 

@@ -6,6 +6,7 @@ min_version("9.27")
 
 
 include: "workflow/rules/common.smk"
+include: "workflow/rules/kernels.smk"
 include: "workflow/rules/calibration.smk"
 include: "workflow/rules/predictor.smk"
 include: "workflow/rules/traffic.smk"

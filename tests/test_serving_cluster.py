@@ -143,16 +143,31 @@ def test_the_router_sees_the_last_poll_and_never_the_present(seen):
         Request(0.5, 160, 2),
         Request(3.0, 10, 1),
         Request(4.5, 10, 1),
+        Request(4.9, 10, 1),
         Request(9.0, 10, 1),
     ]
     simulate(scenario(requests, router=router))
     views = [pool for _, pool in seen]
-    # Steps: A [0, 2), A + B [2, 4.61), A + B + C [4.61, 5.73), A + D, [5.73, 6.84).
-    assert [v["snapshot_age_s"] for v in views] == [0.0, 0.5, 1.0, 0.5, 1.0]
-    assert [int(v["running_count"][0]) for v in views] == [0, 0, 2, 2, 0]
-    assert [int(v["kv_used_tokens"][0]) for v in views] == [0, 0, 17 * 16, 17 * 16, 0]
-    assert [int(v["queue_count"][0]) for v in views] == [0] * 5
-    assert [int(v["sent_since_poll_count"][0]) for v in views] == [0, 1, 0, 0, 0]
+    # Steps: A [0, 2), A + B [2, 4.61), A + B + C + D [4.61, 5.83), A + E [5.83, 6.94). At 4.9 the last poll was at 4.
+    assert [v["snapshot_age_s"] for v in views] == pytest.approx([0.0, 0.5, 1.0, 0.5, 0.9, 1.0])
+    assert [int(v["running_count"][0]) for v in views] == [0, 0, 2, 2, 2, 0]
+    assert [int(v["kv_used_tokens"][0]) for v in views] == [0, 0, 17 * 16, 17 * 16, 17 * 16, 0]
+    assert [int(v["queue_count"][0]) for v in views] == [0] * 6
+    assert [int(v["sent_since_poll_count"][0]) for v in views] == [0, 1, 0, 0, 1, 0]
+
+
+def test_a_poll_counts_who_waits(seen):
+    router = Watcher(poll_interval_s=1.0, drain="completion")
+    requests = [
+        Request(0.0, 100, 2),
+        Request(0.5, 10, 1),
+        Request(0.6, 10, 1),
+        Request(3.6, 10, 1),
+        Request(4.9, 10, 1),
+    ]
+    simulate(scenario(requests, router=router, engine=engine(max_running=1)))
+    # A runs until 3.01, B until 4.11, C until 5.21. Who came during a step counts from its end on.
+    assert [int(pool["queue_count"][0]) for _, pool in seen] == [0, 0, 0, 2, 1]
 
 
 def test_the_ledger_learns_when_tokens_come_back_and_not_before(seen):

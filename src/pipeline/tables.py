@@ -103,7 +103,7 @@ def read(path: Path) -> pa.Table:
     if table is None:
         raise InputError(f"{path}: not the name of a table; expected one of {sorted(TABLES)}")
     try:
-        return check(table, pq.read_table(path))
+        return check(table, pq.ParquetFile(path).read())  # read_table would import pandas
     except (pa.ArrowInvalid, OSError) as exc:
         raise InputError(f"{path}: cannot be read as parquet: {exc}") from exc
 

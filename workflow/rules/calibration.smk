@@ -8,13 +8,13 @@ rule calibrate_hardware:
         f"{RESULTS}/logs/calibrate/{{key}}.log",
     benchmark:
         f"{RESULTS}/benchmarks/calibrate/{{key}}.tsv"
+    resources:
+        mem_mb=lambda wildcards, attempt: 1500 * attempt,
+        runtime=10,
     params:
         item=item("calibrate"),
         job=JOB,
         what=label("calibrate"),
-    resources:
-        mem_mb=lambda wildcards, attempt: 1500 * attempt,
-        runtime=10,
     message:
         "calibrate: {params.what}"
     shell:

@@ -6,9 +6,11 @@ from pathlib import Path
 ROOT = Path(workflow.basedir)
 RESULTS = "results"
 sys.path.insert(0, str(ROOT / "src"))
-os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")])
+)
 
-from pipeline.provenance import set_numba_cache
+from pipeline.provenance import kernel_digest, set_numba_cache
 
 set_numba_cache(Path(RESULTS))
 
@@ -26,7 +28,11 @@ def outputs(stage):
 def results_of(stage, keys=None):
     """Files of the jobs of a stage: all of the study's, or those under `keys`."""
     keys = PLAN.keys(stage) if keys is None else keys
-    return [f"{RESULTS}/{stage}/{key}/{name}" for key in keys for name in PLAN.outputs[stage]]
+    return [
+        f"{RESULTS}/{stage}/{key}/{name}"
+        for key in keys
+        for name in PLAN.outputs[stage]
+    ]
 
 
 def upstream(stage):

@@ -1,6 +1,7 @@
 # Stage place: tier sizes and policies on simulated traffic, one job per scattered part of the grid.
 rule simulate_placement:
     input:
+        KERNELS,
         upstream("place"),
     output:
         outputs("place"),
@@ -8,13 +9,13 @@ rule simulate_placement:
         f"{RESULTS}/logs/place/{{key}}.log",
     benchmark:
         f"{RESULTS}/benchmarks/place/{{key}}.tsv"
+    resources:
+        mem_mb=lambda wildcards, attempt: 3000 * attempt,
+        runtime=60,
     params:
         item=item("place"),
         job=JOB,
         what=label("place"),
-    resources:
-        mem_mb=lambda wildcards, attempt: 3000 * attempt,
-        runtime=60,
     message:
         "place: {params.what}"
     shell:

@@ -8,13 +8,13 @@ rule train_predictor:
         f"{RESULTS}/logs/train/{{key}}.log",
     benchmark:
         f"{RESULTS}/benchmarks/train/{{key}}.tsv"
+    resources:
+        mem_mb=lambda wildcards, attempt: 1500 * attempt,
+        runtime=10,
     params:
         item=item("train"),
         job=JOB,
         what=label("train"),
-    resources:
-        mem_mb=lambda wildcards, attempt: 1500 * attempt,
-        runtime=10,
     message:
         "train: {params.what}"
     shell:

@@ -1,6 +1,7 @@
 # Stage route: routers over pools of instances, one job per scattered part of the grid.
 rule simulate_routing:
     input:
+        KERNELS,
         upstream("route"),
     output:
         outputs("route"),
@@ -8,13 +9,13 @@ rule simulate_routing:
         f"{RESULTS}/logs/route/{{key}}.log",
     benchmark:
         f"{RESULTS}/benchmarks/route/{{key}}.tsv"
+    resources:
+        mem_mb=lambda wildcards, attempt: 3000 * attempt,
+        runtime=60,
     params:
         item=item("route"),
         job=JOB,
         what=label("route"),
-    resources:
-        mem_mb=lambda wildcards, attempt: 3000 * attempt,
-        runtime=60,
     message:
         "route: {params.what}"
     shell:

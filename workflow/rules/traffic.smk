@@ -8,13 +8,13 @@ rule prepare_trace:
         f"{RESULTS}/logs/trace/{{key}}.log",
     benchmark:
         f"{RESULTS}/benchmarks/trace/{{key}}.tsv"
+    resources:
+        mem_mb=lambda wildcards, attempt: 2000 * attempt,
+        runtime=10,
     params:
         item=item("trace"),
         job=JOB,
         what=label("trace"),
-    resources:
-        mem_mb=lambda wildcards, attempt: 2000 * attempt,
-        runtime=10,
     message:
         "trace: {params.what}"
     shell:
@@ -23,6 +23,7 @@ rule prepare_trace:
 
 rule measure_capacity:
     input:
+        KERNELS,
         upstream("capacity"),
     output:
         outputs("capacity"),
@@ -30,13 +31,13 @@ rule measure_capacity:
         f"{RESULTS}/logs/capacity/{{key}}.log",
     benchmark:
         f"{RESULTS}/benchmarks/capacity/{{key}}.tsv"
+    resources:
+        mem_mb=lambda wildcards, attempt: 2000 * attempt,
+        runtime=30,
     params:
         item=item("capacity"),
         job=JOB,
         what=label("capacity"),
-    resources:
-        mem_mb=lambda wildcards, attempt: 2000 * attempt,
-        runtime=30,
     message:
         "capacity: {params.what}"
     shell:

@@ -8,12 +8,12 @@ rule aggregate:
         update(f"{RESULTS}/report.html"),
     log:
         f"{RESULTS}/logs/aggregate/{PLAN.study.name}.log",
-    params:
-        item=f"{RESULTS}/items/aggregate/{PLAN.aggregate.key}.json",
-        job=JOB,
     resources:
         mem_mb=4000,
         runtime=20,
+    params:
+        item=f"{RESULTS}/items/aggregate/{PLAN.aggregate.key}.json",
+        job=JOB,
     message:
         "aggregate: results/warehouse.duckdb, summary.txt, report.html"
     shell:

@@ -29,7 +29,7 @@ def byte_text(count_bytes: float) -> str:
     """Bytes in GB or TB (powers of 1000)."""
     if math.isinf(count_bytes):
         return "unlimited"
-    return f"{count_bytes / 1e12:.3g} TB" if count_bytes >= 1e12 else f"{count_bytes / 1e9:.3g} GB"
+    return f"{count_bytes / 1e12:.3g} TB" if count_bytes >= 0.9995e12 else f"{count_bytes / 1e9:.3g} GB"
 
 
 def workload(row: Row, rows: Sequence[Row]) -> str:
