@@ -108,7 +108,10 @@ def test_the_report_alone(conf: Conf) -> None:
     ("setting", "message"),
     [
         ("eviction=lruu", "eviction: given 'lruu', expected one of lru, s3fifo"),
-        ("evicton=lru", "evicton: unknown group; expected one of claims, eviction, price, routing, slo, study, trace, seed"),
+        (
+            "evicton=lru",
+            "evicton: unknown group; expected one of claims, eviction, price, routing, slo, study, trace, seed",
+        ),
         ("eviction=lru,mru", "eviction: given 'mru', expected one of lru, s3fifo"),
         ("slo.ttft=3", "slo.ttft: unknown key 'ttft' in slo; allowed: ttft_ms"),
         ("slo.ttft_ms.x=3", "unknown key 'x' in slo.ttft_ms; allowed: none, it is a value"),

@@ -57,9 +57,5 @@ def test_a_router_in_the_place_of_a_policy_is_refused(catalogue: dict[str, dict[
 
 
 def test_names_are_those_of_their_files(catalogue: dict[str, dict[str, Any]]) -> None:
-    wrong = [
-        f"{group}={option}"
-        for group, option in OPTIONS
-        if catalogue[group][option].get("name", option) != option
-    ]
+    wrong = [f"{group}={option}" for group, option in OPTIONS if catalogue[group][option].get("name", option) != option]
     assert not wrong

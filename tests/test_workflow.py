@@ -30,7 +30,9 @@ class Project:
             copy = shutil.copytree if source.is_dir() else shutil.copy
             copy(source, folder / part)
 
-    def snakemake(self, *arguments: str, settings: str = SMALL, study: str = "smoke") -> subprocess.CompletedProcess[str]:
+    def snakemake(
+        self, *arguments: str, settings: str = SMALL, study: str = "smoke"
+    ) -> subprocess.CompletedProcess[str]:
         environment = {k: v for k, v in os.environ.items() if k not in ("KVPLAN_DATA", "PYTHONPATH", "NUMBA_CACHE_DIR")}
         command = [sys.executable, "-m", "snakemake", "--cores", "2", *arguments]
         command += ["--config", f"study={study}", f"set={settings}"]
@@ -203,6 +205,9 @@ def test_an_edited_shared_kernel_really_runs_new_code(tmp_path: Path) -> None:
 
 def edited(lists: str) -> str:
     """Turn the LRU into an MRU: a new block goes to the end that is evicted next."""
-    newest, oldest = "link_between(rows, rows[head, PREV], row, head)", "link_between(rows, head, row, rows[head, NEXT])"
+    newest, oldest = (
+        "link_between(rows, rows[head, PREV], row, head)",
+        "link_between(rows, head, row, rows[head, NEXT])",
+    )
     assert newest in lists
     return lists.replace(newest, oldest)

@@ -1,4 +1,4 @@
-"""The answer in the terminal: at most 25 lines of 80 columns, in words."""
+"""The answer in the terminal: at most 40 lines of 80 columns, in words."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipeline.warehouse import words
 from pipeline.warehouse.ask import fetch, opened
 from pipeline.warehouse.statements import select_of
 
-MOST_LINES, WIDTH = 25, 80
+MOST_LINES, WIDTH = 40, 80
 STAGES = {"place": "Where the KV cache lives", "route": "Where requests go"}
 NOTES = {"place": " (bounds of hits: no reuse, infinite cache)", "route": ""}
 MORE = 'make sql Q="from recommendation"'
