@@ -43,7 +43,8 @@ lint: env
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/snakefmt --check Snakefile workflow
-	$(BIN)/snakemake --lint --config study=smoke
+	@# all of Snakemake's lints but one: the environment is .venv, made from requirements.lock
+	! $(BIN)/snakemake --lint --config study=smoke 2>&1 | grep '^ *\*' | grep -v 'conda environment or container'
 
 sql: env
 	@$(BIN)/python workflow/scripts/sql.py "$(Q)"

@@ -12,7 +12,8 @@ from pipeline.spec import InputError
 
 FILES = {
     "config.yaml": (
-        "defaults: [eviction: lru, routing: rr, trace: chat, slo: tight, slo@report_slo: tight, price: paper, claims: none, study: s, _self_]\n"
+        "defaults: [eviction: lru, routing: rr, trace: chat, slo: tight, slo@report_slo: tight, price: paper, "
+        "claims: none, study: s, _self_]\n"
         "seed: 0\ntrain_seed: 0\n"
     ),
     "routing/rr.yaml": "kind: rr\n",

@@ -14,11 +14,12 @@ rule calibrate_hardware:
     params:
         item=item("calibrate"),
         job=JOB,
+        out=subpath(output[0], parent=True),
         what=label("calibrate"),
     message:
         "calibrate: {params.what}"
     shell:
-        "{params.job}/calibrate.py {params.item} $(dirname {output[0]}) {log}"
+        "{params.job}/calibrate.py {params.item} {params.out} {log}"
 
 
 rule calibrate:

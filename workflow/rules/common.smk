@@ -1,14 +1,11 @@
 # Compose the study while the Snakefile parses: a mistake in it stops here, in one line, before any job.
-import os
 import sys
 from pathlib import Path
+from shlex import quote
 
 ROOT = Path(workflow.basedir)
 RESULTS = "results"
 sys.path.insert(0, str(ROOT / "src"))
-os.environ["PYTHONPATH"] = os.pathsep.join(
-    filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")])
-)
 
 from pipeline.provenance import kernel_digest, set_numba_cache
 
@@ -17,7 +14,7 @@ set_numba_cache(Path(RESULTS))
 from pipeline.parse import parse as parse_study
 
 PLAN = parse_study(ROOT, Path(RESULTS), config)
-JOB = f"{sys.executable} {ROOT}/workflow/scripts"
+JOB = f"PYTHONPATH={quote(str(ROOT / 'src'))} {quote(sys.executable)} {quote(str(ROOT / 'workflow/scripts'))}"
 
 
 def outputs(stage):

@@ -13,7 +13,7 @@ rule compile_kernels:
         runtime=10,
     params:
         job=JOB,
-        results=RESULTS,
+        results=subpath(output[0], ancestor=3),
     message:
         "compile: the simulation's kernels, once for this version"
     shell:

@@ -15,11 +15,12 @@ rule simulate_placement:
     params:
         item=item("place"),
         job=JOB,
+        out=subpath(output[0], parent=True),
         what=label("place"),
     message:
         "place: {params.what}"
     shell:
-        "{params.job}/simulate.py {params.item} $(dirname {output[0]}) {log}"
+        "{params.job}/simulate.py {params.item} {params.out} {log}"
 
 
 rule place:

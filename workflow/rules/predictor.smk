@@ -14,11 +14,12 @@ rule train_predictor:
     params:
         item=item("train"),
         job=JOB,
+        out=subpath(output[0], parent=True),
         what=label("train"),
     message:
         "train: {params.what}"
     shell:
-        "{params.job}/train.py {params.item} $(dirname {output[0]}) {log}"
+        "{params.job}/train.py {params.item} {params.out} {log}"
 
 
 rule train:

@@ -15,11 +15,12 @@ rule simulate_routing:
     params:
         item=item("route"),
         job=JOB,
+        out=subpath(output[0], parent=True),
         what=label("route"),
     message:
         "route: {params.what}"
     shell:
-        "{params.job}/simulate.py {params.item} $(dirname {output[0]}) {log}"
+        "{params.job}/simulate.py {params.item} {params.out} {log}"
 
 
 rule route:

@@ -14,11 +14,12 @@ rule prepare_trace:
     params:
         item=item("trace"),
         job=JOB,
+        out=subpath(output[0], parent=True),
         what=label("trace"),
     message:
         "trace: {params.what}"
     shell:
-        "{params.job}/trace.py {params.item} $(dirname {output[0]}) {log}"
+        "{params.job}/trace.py {params.item} {params.out} {log}"
 
 
 rule measure_capacity:
@@ -37,8 +38,9 @@ rule measure_capacity:
     params:
         item=item("capacity"),
         job=JOB,
+        out=subpath(output[0], parent=True),
         what=label("capacity"),
     message:
         "capacity: {params.what}"
     shell:
-        "{params.job}/capacity.py {params.item} $(dirname {output[0]}) {log}"
+        "{params.job}/capacity.py {params.item} {params.out} {log}"

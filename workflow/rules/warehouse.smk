@@ -14,7 +14,8 @@ rule aggregate:
     params:
         item=f"{RESULTS}/items/aggregate/{PLAN.aggregate.key}.json",
         job=JOB,
+        out=subpath(output[0], parent=True),
     message:
         "aggregate: results/warehouse.duckdb, summary.txt, report.html"
     shell:
-        "{params.job}/aggregate.py {params.item} {RESULTS} {log}"
+        "{params.job}/aggregate.py {params.item} {params.out} {log}"

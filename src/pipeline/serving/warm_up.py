@@ -92,7 +92,7 @@ def _trace() -> RequestTrace:
         request_id=np.arange(count),
         session_id=np.arange(count),
         class_id=np.zeros(count, np.int64),
-        arrival_s=np.arange(count) * 0.5,
+        arrival_s=np.linspace(0.0, 2.5, count),
         think_s=np.full(count, np.nan),
         input_tokens=np.full(count, BLOCK_TOKENS * BLOCKS + 1),
         output_tokens=np.full(count, 3),
