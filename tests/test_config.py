@@ -137,13 +137,14 @@ def test_an_unknown_study(conf: Conf) -> None:
         load_study(conf, "nope", [])
 
 
-@pytest.mark.parametrize("value", [3, True, None, ["eviction=lru"], {"eviction": "lru"}])
+@pytest.mark.parametrize("value", [3, True, ["eviction=lru"], {"eviction": "lru"}])
 def test_set_must_be_text(value: object) -> None:
     with pytest.raises(InputError, match="which is not text"):
         split_settings(value)
 
 
 def test_set_is_split_as_a_shell_would() -> None:
+    assert split_settings(None) == split_settings("") == []
     assert split_settings("a=1 'b=\"x y\"'") == ["a=1", 'b="x y"']
     with pytest.raises(InputError, match="No closing quotation"):
         split_settings("a='1")

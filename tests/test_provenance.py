@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.provenance import Sources, digest, kernel_digest
+from pipeline.provenance import Sources, digest
 
 CONFIG = {"eviction": {"_target_": "pipeline.plug.lru.Lru"}, "list": [{"_target_": "pipeline.plug.fifo.Fifo"}]}
 
@@ -23,6 +23,8 @@ def src(tmp_path: Path) -> Path:
         "pipeline/deep/__init__.py": "",
         "pipeline/deep/inside.py": "thing = 1\n",
         "pipeline/deep/sql/mart.sql": "select 1",
+        "pipeline/other/__init__.py": "",
+        "pipeline/other/sql/mart.sql": "select 1",
         "script.py": "print(1)\n",
     }
     for name, text in files.items():
@@ -41,6 +43,7 @@ def src(tmp_path: Path) -> Path:
         ("pipeline/deep/inside.py", True),
         ("pipeline/deep/sql/mart.sql", True),
         ("pipeline/unrelated.py", False),
+        ("pipeline/other/sql/mart.sql", False),
     ],
 )
 def test_digest_follows_imports_and_targets(src: Path, file: str, is_reached: bool) -> None:
@@ -55,10 +58,15 @@ def test_digest_without_the_plug_in_does_not_change_with_it(src: Path) -> None:
     assert Sources(src).code_digest(src / "script.py", {}) == before
 
 
-def test_kernel_digest_covers_the_callee(src: Path) -> None:
-    before = kernel_digest(src)
-    (src / "pipeline/helper.py").write_text("import numba\nX = 2\n")
-    assert kernel_digest(src) != before
+@pytest.mark.parametrize(
+    ("file", "is_covered"),
+    [("pipeline/helper.py", True), ("pipeline/plug/lru.py", False), ("pipeline/deep/inside.py", False)],
+)
+def test_kernel_digest_covers_what_numba_does_not_see(src: Path, file: str, is_covered: bool) -> None:
+    (src / "pipeline/plug/lru.py").write_text("import numba\nfrom pipeline import helper\n")
+    before = Sources(src).kernel_digest()
+    (src / file).write_text((src / file).read_text() + "Z = 2\n")
+    assert (Sources(src).kernel_digest() != before) == is_covered
 
 
 def test_digest_ignores_the_order_of_keys() -> None:

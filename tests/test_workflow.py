@@ -121,7 +121,13 @@ def test_swap_and_swap_back(project: Project) -> None:
         ("src/pipeline/eviction/sieve.py", {}),
         (
             "src/pipeline/serving/schedule.py",
-            {"measure_capacity": 2, "simulate_placement": 2, "simulate_routing": 2, "aggregate": 1},
+            {
+                "compile_kernels": 1,
+                "measure_capacity": 2,
+                "simulate_placement": 2,
+                "simulate_routing": 2,
+                "aggregate": 1,
+            },
         ),
     ],
 )

@@ -47,6 +47,8 @@ class Setting:
 
 def split_settings(text: Any) -> list[str]:
     """Split the value of `--config set=...`; raise InputError when it is not text or quotes do not close."""
+    if text is None:  # what Snakemake makes of an empty value
+        return []
     if not isinstance(text, str):
         raise InputError(f"set: given {text!r}, which is not text; write --config 'set=group=option path.to.key=value'")
     try:

@@ -32,7 +32,7 @@ class Sources:
     def code_digest(self, entry: Path, config: Any = None) -> str:
         """Hash the script `entry`, the package modules it reaches by import, and the plug-ins `config` names.
 
-        Imports are followed through the syntax tree, inside functions too. `.sql` files beside or below a reached
+        Imports are followed through the syntax tree, inside functions too. The files sql/*.sql beside a reached
         module count as part of it.
         """
         plug_ins = {file for module in set(targets(config)) for file in self._files(module)}
@@ -40,6 +40,14 @@ class Sources:
         if entries not in self._digests:
             self._digests[entries] = _hash(self._reach(list(entries)), self.src)
         return self._digests[entries]
+
+    def kernel_digest(self) -> str:
+        """Hash all that compiled code may have taken from another file than its own: the key of numba's cache.
+
+        numba sees an edit of the file that a kernel stands in, but not of what it calls, nor of constants it imports.
+        """
+        compiled = [file for file in self.src.rglob("*.py") if "numba" in _imported(file)]
+        return _hash(self._reach([file for kernel in compiled for file in self._reached_from(kernel)]), self.src)
 
     def _reach(self, todo: list[Path]) -> set[Path]:
         seen = set[Path]()
@@ -55,7 +63,7 @@ class Sources:
     def _reached_from(self, file: Path) -> list[Path]:
         if file.suffix != ".py":
             return []
-        data = file.parent.glob("**/*.sql") if file.is_relative_to(self.src) else ()
+        data = file.parent.glob("sql/*.sql")
         beside = (p for name in _imported(file) for p in [file.with_name(f"{name}.py")] if p.is_file())
         return [*data, *beside, *(found for name in _imported(file) for found in self._files(name))]
 
@@ -75,14 +83,9 @@ def _imported(file: Path) -> set[str]:
     return names
 
 
-def kernel_digest(src: Path = SRC) -> str:
-    """Hash every module that compiles with numba: the key of its cache, which does not see edited callees."""
-    return _hash({file for file in src.rglob("*.py") if "numba" in file.read_text()}, src)
-
-
 def set_numba_cache(results: Path) -> None:
     """Keep compiled kernels under the digest of all kernels; call before numba is imported."""
-    os.environ["NUMBA_CACHE_DIR"] = str((results / ".numba" / kernel_digest()).resolve())
+    os.environ["NUMBA_CACHE_DIR"] = str((results / ".numba" / Sources().kernel_digest()).resolve())
 
 
 def targets(config: Any) -> Iterator[str]:

@@ -7,7 +7,7 @@ ROOT = Path(workflow.basedir)
 RESULTS = "results"
 sys.path.insert(0, str(ROOT / "src"))
 
-from pipeline.provenance import kernel_digest, set_numba_cache
+from pipeline.provenance import Sources, set_numba_cache
 
 set_numba_cache(Path(RESULTS))
 

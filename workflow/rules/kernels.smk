@@ -1,5 +1,5 @@
 # Compiled kernels, under a digest of their source: once per machine and version, beside the first stages.
-KERNELS = f"{RESULTS}/.numba/{kernel_digest()}/compiled"
+KERNELS = f"{RESULTS}/.numba/{Sources().kernel_digest()}/compiled"
 
 
 rule compile_kernels:
