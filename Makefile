@@ -35,7 +35,7 @@ smoke: env
 	$(BIN)/snakemake --cores $(CORES) --config study=smoke
 
 test: env
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n auto --dist loadfile $(ARGS)
 
 lint: env
 	$(BIN)/ruff check .

@@ -10,7 +10,10 @@ from typing import Any
 
 import pytest
 
+from pipeline.provenance import set_numba_cache
+
 ROOT = Path(__file__).resolve().parents[1]
+set_numba_cache(ROOT / "results")
 
 
 @pytest.fixture(autouse=True)
