@@ -19,6 +19,7 @@ COMMENTED = {
     "workflow": "rules, the scripts they call, profiles for cluster schedulers",
     "src": "",
     "pipeline": "the package",
+    "benchmarks": "speed as ratios within one run, JSON out",
     "tests": "run by `make test`; conf/ options and studies are tested by existing",
     "rules": "one file per stage",
     "scripts": "shims: read inputs, call the package, write tables",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import gzip
-import time
 from pathlib import Path
 
 import numpy as np
@@ -73,11 +72,3 @@ def test_a_window_keeps_reuse_where_thinning_destroys_it(data: Path) -> None:
     assert window.trace.request_count == 3_000
     assert infinite_cache_hit_ratio(window.trace) > 0.25
     assert quality(window.quality)["dropped: behind the window (max_requests)"][0] == 9_031
-
-
-def test_the_conversation_file_loads_in_a_second(data: Path) -> None:
-    trace = source("mooncake_conversation", path=str(data / FILES["mooncake_conversation"]))
-    trace.load(0, 131_072)
-    start_s = time.perf_counter()
-    trace.load(0, 131_072)
-    assert time.perf_counter() - start_s < 1.0
