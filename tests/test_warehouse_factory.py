@@ -44,7 +44,7 @@ def cell(cell_id: str, **changes: Any) -> dict[str, Any]:
         "placement": "tiered", "routing": "round_robin", "cluster": "single", "slo": "tight", "seed": 0, "axes": "{}",
         "code_digest": "0", "config": json.dumps({"engine": {"tensor_parallel": 2}}),
         "calibration_source": "silicon_interpolated", "is_calibrated": True, "capacity_per_s": 4.0,
-        "offered_per_s": 2.0, "arrived_per_s": 2.0, "measured_s": 10.0, "makespan_s": 12.0,
+        "offered_per_s": 2.0, "arrived_per_s": 2.0, "measured_s": 10.0, "is_settled": True, "makespan_s": 12.0,
         "tau_prefill_s_per_token": 1e-4, "tau_decode_s_per_token": 1e-2,
         "mean_running_count": 3.0, "p90_running_count": 5.0,
         "extrapolated_time_ratio": 0.1, "zero_reuse_hit_ratio": 0.0, "infinite_cache_hit_ratio": 0.6,

@@ -126,6 +126,7 @@ def cells_row(told: Told, trace: RequestTrace, plant: Plant, taus: Taus, figures
         "offered_per_s": told.offered_per_s,
         "arrived_per_s": figures.arrived_per_s,
         "measured_s": figures.measured_s,
+        "is_settled": figures.is_settled,
         "tau_prefill_s_per_token": taus.prefill_s_per_token,
         "tau_decode_s_per_token": taus.decode_s_per_token,
         "makespan_s": figures.makespan_s,

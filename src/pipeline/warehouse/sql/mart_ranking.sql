@@ -21,6 +21,7 @@
 -- output_tokens_per_s: output tokens per second, mean over seeds [tokens_per_s]
 -- mean_running_count: achieved batch: running requests, mean over time and seeds
 -- extrapolated_time_ratio: share of step time outside the profiled range, mean over seeds [ratio]
+-- is_settled: false if the warm-up of any simulation behind the row is shorter than its sessions
 -- is_calibrated: false if any simulation behind the row rests on datasheet figures alone
 -- calibration_source: where the step times come from; several are joined by a comma
 -- reference: what the compared option is compared with
@@ -61,7 +62,7 @@ grouped as (
         avg(output_tokens_per_s) as output_tokens_per_s, avg(mean_running_count) as mean_running_count,
         avg(extrapolated_time_ratio) as extrapolated_time_ratio,
         avg(zero_reuse_hit_ratio) as zero_reuse_hit_ratio, avg(infinite_cache_hit_ratio) as infinite_cache_hit_ratio,
-        bool_and(is_calibrated) as is_calibrated,
+        bool_and(is_calibrated) as is_calibrated, bool_and(is_settled) as is_settled,
         string_agg(distinct calibration_source, ', ' order by calibration_source) as calibration_source,
         avg(hbm_bytes) as hbm_bytes, avg(dram_bytes) as dram_bytes, avg(ssd_bytes) as ssd_bytes,
         avg(remote_bytes) as remote_bytes, max(instance_count) as instance_count,
@@ -103,7 +104,7 @@ select
     ttft_p99_ms + t_one * ttft_p99_error_ms as ttft_p99_high_ms,
     tpot_p50_ms, tpot_p99_ms, max_itl_p99_ms, hit_ratio, recomputed_tokens, request_count, rejected_count,
     output_tokens_per_s, mean_running_count, extrapolated_time_ratio, zero_reuse_hit_ratio, infinite_cache_hit_ratio,
-    is_calibrated, calibration_source, hbm_bytes, dram_bytes, ssd_bytes, remote_bytes, instance_count, tensor_parallel,
+    is_calibrated, is_settled, calibration_source, hbm_bytes, dram_bytes, ssd_bytes, remote_bytes, instance_count, tensor_parallel,
     reference, reference_goodput_per_s, common_seed_count, option_count, difference_per_s,
     difference_per_s - half_width_per_s as difference_low_per_s,
     difference_per_s + half_width_per_s as difference_high_per_s,

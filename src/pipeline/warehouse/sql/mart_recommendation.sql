@@ -10,6 +10,7 @@
 -- cheaper_count: tier options cheaper than the recommended one
 -- tiers_verdict: one size, shown (cheaper ones worse, dearer ones no better), not shown, or too few seeds
 -- least_attainment_ratio: lowest SLO attainment among the configurations of the workload [ratio]
+-- is_settled: false if the warm-up of any simulation of the workload is shorter than its sessions
 -- cell_count: simulations of the workload
 -- is_shown: whether seeds suffice for tiers and option both
 with ranked as (
@@ -83,7 +84,7 @@ tiers_shown as (
 workload as (
     select
         workload_id, sum(seed_count) as cell_count, count(distinct tiers) as tiers_count,
-        min(slo_attainment_ratio) as least_attainment_ratio
+        min(slo_attainment_ratio) as least_attainment_ratio, bool_and(is_settled) as is_settled
     from ranked
     group by workload_id
 )
@@ -98,7 +99,7 @@ select
     o.better_count, o.worse_count, o.equal_count, o.unclear_count,
     w.tiers_count, coalesce(s.cheaper_count, 0) as cheaper_count, coalesce(s.tiers_verdict, 'one size') as tiers_verdict,
     c.seed_count, c.outcome_count, w.cell_count, w.least_attainment_ratio,
-    c.is_calibrated, c.calibration_source, c.extrapolated_time_ratio,
+    c.is_calibrated, w.is_settled, c.calibration_source, c.extrapolated_time_ratio,
     c.outcome_count > 1
     and coalesce(s.tiers_verdict, 'one size') in ('one size', 'shown')
     and (c.verdict = 'better' or o.unclear_count = 0) as is_shown,

@@ -51,6 +51,6 @@ select
     md5(cast(to_json(list_concat(common, [other, tiers])) as varchar)) as context_id,
     md5(cast(to_json(list_concat(common, [other, if(stage = 'place', '', tiers)])) as varchar)) as workload_id,
     try_cast(try_cast(config as json) ->> '$.engine.tensor_parallel' as bigint) as tensor_parallel,
-    config, calibration_source, is_calibrated, capacity_per_s, offered_per_s, arrived_per_s, measured_s, makespan_s,
+    config, calibration_source, is_calibrated, capacity_per_s, offered_per_s, arrived_per_s, measured_s, is_settled, makespan_s,
     mean_running_count, p90_running_count, extrapolated_time_ratio, zero_reuse_hit_ratio, infinite_cache_hit_ratio
 from split
