@@ -130,3 +130,17 @@ def test_figures_of_a_run():
     assert found.mean_running_count == pytest.approx((2 * 3 + 1 * 2) / 10)
     assert found.p90_running_count == 2
     assert (found.step_count, found.preemption_count, found.extrapolated_time_ratio) == (2, 0, 0.0)
+
+
+def test_closed_loops_are_judged_between_warm_up_and_run_out():
+    # Three sessions start at 0, 10 and 20 s; a turn of one token takes 1.01 s, and the next one follows 3 s later.
+    turns = [(10.0 * k, k, think_s) for k in range(3) for think_s in (float("nan"), 3.0)]
+    requests = [Request(start_s, 1, 1, session=k, think_s=think_s) for start_s, k, think_s in turns]
+    output = simulate(scenario(requests))
+    found = [(round(row["arrival_s"], 2), row["is_measured"]) for row in rows(output, "requests")]
+    assert found == [(0, False), (4.01, False), (10, True), (14.01, True), (20, True), (24.01, False)]
+    figures = recorder.figures(output)
+    assert figures.measured_s == 15
+    assert figures.arrived_per_s == pytest.approx(3 / 15)
+    # A session takes 1.01 + 3 + 1.01 = 5.02 s, the warm-up a quarter of 20 s.
+    assert not figures.is_settled

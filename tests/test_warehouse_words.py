@@ -58,6 +58,20 @@ def test_the_summary_says_loudly_what_is_weak(tmp_path: Path) -> None:
     assert "Where requests go No such simulations in this study." in text
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"infinite_cache_hit_ratio": 0.0}, "no block is used twice, or the trace has no prefixes"),
+        ({"is_settled": False}, "warm-up shorter than a session"),
+    ],
+)
+def test_the_summary_says_what_makes_an_answer_void(tmp_path: Path, change: dict[str, Any], said: str) -> None:
+    for is_void in (True, False):
+        rows = study_of(*(with_met(cell(f"{seed}", seed=seed, **(change if is_void else {})), 90) for seed in (0, 1)))
+        text = text_of(published(tmp_path / str(is_void), rows))
+        assert (said in text) == is_void
+
+
 def many_workloads(count: int) -> dict[str, Any]:
     parts = []
     for i in range(count):

@@ -13,6 +13,8 @@ def work(job: Job) -> None:
     loaded = source.load(job.config["seed"], job.config["max_context_tokens"])
     tables.write_arrays(job.out / "trace.npz", to_arrays(loaded.trace))
     tables.write(job.out, TRACE_QUALITY, loaded.quality)
+    if not loaded.trace.has_prefixes:
+        job.say("it carries no prefixes: no block can be found again, so tiers and policies cannot matter")
     for row in loaded.quality.to_pylist():
         job.say(f"{row['row_count']} rows {row['reason']}")
 

@@ -127,6 +127,8 @@ def caveats(row: Row) -> list[str]:
         found.append(f"{seeds}: no interval, so no evidence of a difference")
     if (row["least_attainment_ratio"] or 0) >= LIGHT_LOAD_RATIO:
         found.append("load too light to tell options apart: 99 % or more in SLO under each")
+    if row["infinite_cache_hit_ratio"] == 0:
+        found.append("no block is used twice, or the trace has no prefixes: tiers and policies cannot matter")
     if not row["is_settled"]:
         found.append("warm-up shorter than a session: the load had not settled, raise trace.session_count")
     if row["goodput_per_s"] == 0:
