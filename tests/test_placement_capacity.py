@@ -33,6 +33,8 @@ def engine_of(**changes: Any) -> Engine:
         "memory_utilisation": 0.9,
         "activation_bytes": 0.0,
         "prefix_cache": True,
+        "block_tokens": 16,
+        "kv_layout": "layers_together",
     }
     return Engine(**{**values, **changes})
 

@@ -77,6 +77,13 @@ class Engine(EngineLimits):
     activation_bytes: NonNegative = Field(description="HBM kept for activations and buffers, per rank")
     kv_budget_tokens: Count | None = Field(None, description="KV capacity; null: what HBM leaves after weights")
     prefix_cache: bool
+    block_tokens: Count = Field(description="tokens of a KV block: what is copied between tiers in one piece")
+    kv_layout: Literal["layers_apart", "layers_together"]
+
+    def kv_pieces(self, model: Model, tokens: int) -> int:
+        """Contiguous pieces that KV of `tokens` tokens is in on a rank: K and V of each layer apart, or together."""
+        blocks = math.ceil(tokens / self.block_tokens)
+        return blocks * (2 * model.layers if self.kv_layout == "layers_apart" else 1)
 
     def kv_capacity_bytes(self, model: Model, hbm_bytes: float) -> float:
         """KV bytes one instance holds in HBM, over its ranks: utilisation x HBM - weights - activations.

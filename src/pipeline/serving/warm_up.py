@@ -39,6 +39,8 @@ ENGINE = Engine(
     activation_bytes=0,
     kv_budget_tokens=None,
     prefix_cache=True,
+    block_tokens=BLOCK_TOKENS,
+    kv_layout="layers_apart",
 )
 ROUTER = CostModel(
     poll_interval_s=1.0,
@@ -68,7 +70,9 @@ def _scenario(cluster: Cluster) -> Scenario:
         engine=ENGINE,
         capacity_blocks=[6, 4, 4, 0],
         eviction=Lru(),
-        placement=Placement(name="tiered", inclusion="exclusive", demote=True, load_or_recompute="always_load"),
+        placement=Placement(
+            name="tiered", inclusion="exclusive", demote=True, load_or_recompute="always_load", write_buffer_s=1.0
+        ),
         step_table=linear_step_table(1e-3, 1e-6, 1e-9, 1e-9),
         links=links,
         instances_per_node=1,
