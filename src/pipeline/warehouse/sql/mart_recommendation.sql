@@ -11,7 +11,7 @@
 -- tiers_verdict: one size, shown (cheaper ones worse, dearer ones no better), not shown, or too few seeds
 -- least_attainment_ratio: lowest SLO attainment among the options compared with the recommended one [ratio]
 -- is_one_trace: true for a trace read from a file: its seeds are the same requests at slightly other times
--- is_settled: false if the warm-up of any simulation of the workload is shorter than its sessions
+-- is_settled: false if the warm-up of any simulation of the options compared is shorter than its sessions
 -- cell_count: simulations of the workload
 -- is_shown: whether seeds suffice for tiers and option both, under a settled load that tells options apart
 with one_trace as (
@@ -51,7 +51,7 @@ options as (
             verdict in ('not shown', 'too few seeds', 'no reference')
             and not coalesce(difference_high_per_s <= equivalence_ratio * reference_goodput_per_s, false)
         ) as unclear_count,
-        min(slo_attainment_ratio) as least_attainment_ratio
+        min(slo_attainment_ratio) as least_attainment_ratio, bool_and(is_settled) as is_settled
     from ranked
     group by context_id
 ),
@@ -92,7 +92,7 @@ tiers_shown as (
 workload as (
     select
         workload_id, sum(seed_count) as cell_count, count(distinct tiers) as tiers_count,
-        bool_and(is_settled) as is_settled, bool_or(is_one_trace) as is_one_trace
+        bool_or(is_one_trace) as is_one_trace
     from ranked
     left join one_trace using (study, trace)
     group by workload_id
@@ -108,8 +108,8 @@ select
     o.better_count, o.worse_count, o.equal_count, o.unclear_count,
     w.tiers_count, coalesce(s.cheaper_count, 0) as cheaper_count, coalesce(s.tiers_verdict, 'one size') as tiers_verdict,
     c.seed_count, c.outcome_count, w.cell_count, o.least_attainment_ratio,
-    c.is_calibrated, w.is_settled, coalesce(w.is_one_trace, false) as is_one_trace, c.calibration_source, c.extrapolated_time_ratio,
-    c.outcome_count > 1 and w.is_settled and not coalesce(w.is_one_trace, false) and o.least_attainment_ratio < 0.99
+    c.is_calibrated, o.is_settled, coalesce(w.is_one_trace, false) as is_one_trace, c.calibration_source, c.extrapolated_time_ratio,
+    c.outcome_count > 1 and o.is_settled and not coalesce(w.is_one_trace, false) and o.least_attainment_ratio < 0.99
     and coalesce(s.tiers_verdict, 'one size') in ('one size', 'shown')
     and (c.verdict = 'better' or o.unclear_count = 0) as is_shown,
     c.config_id, c.context_id, c.workload_id
