@@ -89,6 +89,7 @@ def engine(**changes: Any) -> Engine:
         "memory_utilisation": 0.9,
         "activation_bytes": 0.0,
         "prefix_cache": True,
+        "async_scheduling": False,
     }
     return Engine(**(values | changes))
 

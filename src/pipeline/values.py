@@ -77,6 +77,7 @@ class Engine(EngineLimits):
     activation_bytes: NonNegative = Field(description="HBM kept for activations and buffers, per rank")
     kv_budget_tokens: Count | None = Field(None, description="KV capacity; null: what HBM leaves after weights")
     prefix_cache: bool
+    async_scheduling: bool = Field(description="plan a step while the one before it runs")
 
     def kv_capacity_bytes(self, model: Model, hbm_bytes: float) -> float:
         """KV bytes one instance holds in HBM, over its ranks: utilisation x HBM - weights - activations.

@@ -39,6 +39,7 @@ ENGINE = Engine(
     activation_bytes=0,
     kv_budget_tokens=None,
     prefix_cache=True,
+    async_scheduling=False,
 )
 ROUTER = CostModel(
     poll_interval_s=1.0,
