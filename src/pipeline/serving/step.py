@@ -58,7 +58,7 @@ def step(x: Machine, table: StepTable) -> float:
 @njit(cache=True)
 def _duration_s(x: Machine, table: StepTable) -> float:
     batch, tokens = running(x.engine), scheduled(x.engine)
-    prefill, decodes, context, sequences = ZERO, ZERO, ZERO, ZERO
+    prefill, decodes, context, sequences, squares, most = ZERO, ZERO, ZERO, ZERO, ZERO, ZERO
     pairs = 0.0
     for k in range(x.engine.running_count):
         new = tokens[k]
@@ -69,11 +69,13 @@ def _duration_s(x: Machine, table: StepTable) -> float:
         if new == 1:
             decodes += 1
             context += present + 1
+            squares += (present + 1) * (present + 1)
+            most = max(most, present + 1)
         else:
             prefill += new
             pairs += new * (present + new / 2)
         sequences += present + new == known_tokens(job)
-    time_s, outside_s = step_time_s(table, prefill, pairs, decodes, float(context), sequences)
+    time_s, outside_s = step_time_s(table, prefill, pairs, decodes, float(context), sequences, squares, most)
     spend(x, time_s, outside_s)
     return time_s
 

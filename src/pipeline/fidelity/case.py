@@ -1,0 +1,169 @@
+"""A replayed run on disk: the profile of its machine, its requests, and what a real engine and a peer did with them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+from numpy.typing import NDArray
+
+from pipeline.predictor.kernel_tables import KernelTables
+from pipeline.predictor.skew import SkewSamples
+from pipeline.spec import InputError
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+US = 1e-6
+SKEW_ITERATIONS = 3
+"""Timed iterations whose sum a skew time is."""
+
+
+@dataclass(frozen=True)
+class Times:
+    """When the engine took each request (n,), and put out its first and its last token, in seconds."""
+
+    taken_s: Floats
+    first_token_s: Floats
+    last_token_s: Floats
+
+
+@dataclass(frozen=True)
+class RunRequests:
+    """Requests (n,) in order of arrival; the first prefix_blocks full blocks of a prompt equal those of request
+    prefix_parent (-1 without one).
+    """
+
+    arrival_s: Floats
+    input_tokens: Ints
+    output_tokens: Ints
+    prefix_parent: Ints
+    prefix_blocks: Ints
+
+
+@dataclass(frozen=True)
+class Case:
+    """One run. kv_blocks: None where it was not recorded."""
+
+    name: str
+    source: str
+    kernels: KernelTables
+    requests: RunRequests
+    measured: Times
+    peer: Times | None
+    block_tokens: int
+    kv_blocks: int | None
+    max_running: int
+    max_batched_tokens: int
+    async_scheduling: bool
+    prefix_cache: bool
+    shape: dict[str, int]
+    model: str
+
+
+def read_case(folder: Path) -> Case:
+    """Read a case folder. Raises InputError for a file or column that is missing, and for a run of an unknown kind."""
+    meta = _meta(folder / "meta.json")
+    engine = meta["engine"]
+    if meta["tensor_parallel"] * meta["data_parallel"] != 1:
+        raise InputError(
+            f"{folder / 'meta.json'}: given tensor_parallel {meta['tensor_parallel']}, data_parallel "
+            f"{meta['data_parallel']}, expected 1 and 1: collectives and lock step are not modelled"
+        )
+    if meta["model_shape"]["num_experts"] is not None:
+        raise InputError(f"{folder / 'meta.json'}: given a model of experts, expected a dense one")
+    requests = _columns(folder / "requests.csv.gz")
+    origin_s = requests["real_queued_s"]
+    return Case(
+        name=folder.name,
+        source=str(meta["source_repo"]),
+        kernels=_kernels(folder, bool(meta["skew_fit_enabled"])),
+        requests=RunRequests(
+            requests["arrival_s"],
+            *(
+                requests[name].astype(np.int64)
+                for name in ("input_tokens", "output_tokens", "prefix_parent", "prefix_blocks")
+            ),
+        ),
+        measured=Times(origin_s, requests["real_first_token_s"], requests["real_last_token_s"]),
+        peer=_peer(folder / "peer_sim.csv.gz"),
+        block_tokens=int(meta["block_size"]),
+        kv_blocks=meta["num_gpu_blocks"],
+        max_running=int(engine["max_num_seqs"]),
+        max_batched_tokens=int(engine["max_num_batched_tokens"]),
+        async_scheduling=meta["async_scheduling"] is not False,
+        prefix_cache=bool(meta["enable_prefix_caching"]),
+        shape={name: int(value) for name, value in meta["model_shape"].items() if value is not None},
+        model=str(meta["model"]),
+    )
+
+
+def _kernels(folder: Path, corrects_skew: bool) -> KernelTables:
+    attention = _columns(folder / "attention.csv.gz")
+    names = ("prefill_chunk", "kv_prefill", "n_decode", "kv_decode")
+    return KernelTables(
+        dense=_by_layer(folder / "dense.csv.gz", "tokens"),
+        per_sequence=_by_layer(folder / "per_sequence.csv.gz", "sequences"),
+        attention=np.column_stack([*(attention[name] for name in names), attention["time_us"] * US]),
+        skew=_skew(folder / "skew.csv.gz") if corrects_skew else None,
+    )
+
+
+def _skew(path: Path) -> SkewSamples:
+    table = _columns(path)
+    each_s = US / SKEW_ITERATIONS
+    counts = (table[name] for name in ("pc", "kp", "n", "nb", "kv_big", "kvs"))
+    return SkewSamples(*counts, table["t_skew_us"] * each_s, table["t_mean_us"] * each_s)
+
+
+def _by_layer(path: Path, count: str) -> dict[str, Floats]:
+    table = _read(path)
+    rows = np.column_stack([_number(path, table, count), _number(path, table, "time_us") * US])
+    layers = np.array(table["layer"].to_pylist())
+    return {str(layer): rows[layers == layer] for layer in np.unique(layers)}
+
+
+def _peer(path: Path) -> Times | None:
+    if not path.exists():
+        return None
+    table = _columns(path)
+    order = np.argsort(table["request"], kind="stable")
+    arrival, first, last = table["arrival_ns"], table["ttft_ns"], table["latency_ns"]
+    return Times(*(1e-9 * value[order] for value in (arrival, arrival + first, arrival + last)))
+
+
+def _meta(path: Path) -> dict[str, Any]:
+    try:
+        meta: dict[str, Any] = json.loads(path.read_text())
+    except (OSError, ValueError) as exc:
+        raise InputError(f"{path}: expected a readable JSON file ({exc})") from exc
+    known = ("engine", "model_shape", "tensor_parallel", "data_parallel", "block_size", "num_gpu_blocks",
+             "skew_fit_enabled", "async_scheduling", "enable_prefix_caching", "source_repo", "model")  # fmt: skip
+    missing = [name for name in known if name not in meta]
+    if missing:
+        raise InputError(f"{path}: missing {', '.join(missing)}")
+    return meta
+
+
+def _read(path: Path) -> pa.Table:
+    try:
+        return pa.csv.read_csv(path)
+    except (OSError, pa.ArrowInvalid) as exc:
+        raise InputError(f"{path}: expected a readable table ({exc})") from exc
+
+
+def _columns(path: Path) -> dict[str, Floats]:
+    """Every column that holds numbers."""
+    table = _read(path)
+    numbers = [f.name for f in table.schema if pa.types.is_integer(f.type) or pa.types.is_floating(f.type)]
+    return {name: _number(path, table, name) for name in numbers}
+
+
+def _number(path: Path, table: pa.Table, name: str) -> Floats:
+    if name not in table.column_names:
+        raise InputError(f"{path}: column {name!r} is missing")
+    return np.asarray(table[name].to_numpy().astype(np.float64))

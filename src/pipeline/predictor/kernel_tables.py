@@ -1,0 +1,139 @@
+"""From times of single layers, measured inside a serving engine, to the look-up of step times.
+
+A step of T tokens and n sequences takes: each layer of the model as often as it occurs, at T tokens; the head and the
+sampler at n sequences; and the attention of its batch in each transformer layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.predictor.joint_attention import NO_JOINT, JointAttention
+from pipeline.predictor.skew import SkewSamples, skew_forest
+from pipeline.predictor.step_table import StepTable
+from pipeline.spec import InputError
+from pipeline.values import EngineLimits
+
+Floats = NDArray[np.float64]
+ONCE_A_STEP = ("embedding", "final_layernorm")
+TWICE_A_LAYER = ("layernorm",)
+MOST_GRAPH_TOKENS = 512
+
+
+@dataclass(frozen=True)
+class KernelTables:
+    """Measured seconds of one call on one rank.
+
+    dense, per_sequence: layer to (m, 2) count and seconds, by tokens and by sequences. attention: (m, 5) new and
+    cached tokens of the chunk, decoding requests, KV tokens of each, seconds; 0 where there is none of a kind.
+    skew: batches of unequal decode lengths; None where their effect is not to be corrected.
+    """
+
+    dense: Mapping[str, Floats]
+    per_sequence: Mapping[str, Floats]
+    attention: Floats
+    skew: SkewSamples | None
+
+
+def kernel_step_table(
+    tables: KernelTables, layer_count: int, engine: EngineLimits, prefill_step_s: float, seed: int
+) -> StepTable:
+    """Compose the look-up of a model of `layer_count` layers. prefill_step_s: added to each step with a prefill.
+
+    Raises InputError for a grid of attention times from which nothing can be interpolated.
+    """
+    occurs = {layer: _occurrences(layer, layer_count) for layer in tables.dense}
+    dense_s, dense_slope_s = _by_count(tables.dense, occurs, engine.max_batched_tokens)
+    sizes = graph_sizes(engine.max_running)
+    padded = np.arange(dense_s.size)
+    small = padded <= sizes[-1]
+    padded[small] = sizes[np.searchsorted(sizes, padded[small])]
+    logits_s, logits_slope_s = _by_count(tables.per_sequence, dict.fromkeys(tables.per_sequence, 1), engine.max_running)
+    joint = _joint(tables.attention, layer_count)
+    if tables.skew is not None:
+        trees, roots = skew_forest(tables.skew, seed)
+        joint = joint._replace(trees=trees, roots=roots)
+    none, one = np.zeros(0), np.ones((1, 1))
+    most = [float(max(table[:, 0].max() for table in kind.values())) for kind in (tables.dense, tables.per_sequence)]
+    return StepTable(
+        dense_s[padded], dense_slope_s, logits_s, logits_slope_s,
+        np.zeros(4), none, none, one, np.zeros(3), none, none, one,
+        np.array([*most, np.inf, np.inf, np.inf, np.inf]),
+        joint, prefill_step_s,
+    )  # fmt: skip
+
+
+def graph_sizes(max_running: int) -> NDArray[np.int64]:
+    """Tokens to which vLLM pads a step that has a CUDA graph: 1, 2, 4, by 8 to 256, by 16 beyond.
+
+    Captured up to twice the running requests, at most 512 (vLLM v1's default).
+    """
+    sizes = np.array([0, 1, 2, 4, *range(8, 256, 8), *range(256, MOST_GRAPH_TOKENS + 1, 16)])
+    return sizes[sizes <= max(min(2 * max_running, MOST_GRAPH_TOKENS), 1)]
+
+
+def _occurrences(layer: str, layer_count: int) -> int:
+    """How often a step calls a layer of that name."""
+    if layer in ONCE_A_STEP:
+        return 1
+    return 2 * layer_count if layer in TWICE_A_LAYER else layer_count
+
+
+def _by_count(tables: Mapping[str, Floats], occurs: Mapping[str, int], most: int) -> tuple[Floats, float]:
+    """Seconds at every count 0..n, n >= `most`, nothing at 0; and seconds per count beyond."""
+    last = max(most, *(int(table[:, 0].max()) for table in tables.values()))
+    counts = np.arange(last + 1, dtype=np.float64)
+    total_s, total_slope_s = np.zeros(counts.size), 0.0
+    for layer, table in tables.items():
+        at, time_s = table[np.argsort(table[:, 0])].T
+        slope_s = float((time_s[-1] - time_s[-2]) / (at[-1] - at[-2])) if at.size > 1 else 0.0
+        beyond = np.maximum(counts - at[-1], 0.0) * slope_s
+        total_s += occurs[layer] * (np.interp(counts, at, time_s) + beyond)
+        total_slope_s += occurs[layer] * slope_s
+    total_s[0] = 0.0
+    return total_s, total_slope_s
+
+
+def _joint(rows: Floats, layer_count: int) -> JointAttention:
+    """Put measured batches on a full grid; values of a coordinate for which batches are missing are left out."""
+    grids = [np.unique(rows[:, i]) for i in range(4)]
+    grids[3] = grids[3][grids[3] > 0]
+    grid = np.full([values.size for values in grids], np.nan)
+    new, cached, count, context = (np.searchsorted(values, rows[:, i]) for i, values in enumerate(grids))
+    has_new, has_decodes = rows[:, 0] > 0, rows[:, 2] > 0
+    both = has_new & has_decodes
+    grid[new[both], cached[both], count[both], context[both]] = rows[both, 4]
+    for i in np.flatnonzero(~has_new & has_decodes):
+        grid[0, :, count[i], context[i]] = rows[i, 4]
+    for i in np.flatnonzero(has_new & ~has_decodes):
+        grid[new[i], cached[i], 0, :] = rows[i, 4]
+    grid[0, :, 0, :] = 0.0
+    _fill_many_decodes(grid)
+    while np.isnan(grid).any():
+        grids, grid = _drop_sparsest(grids, grid)
+    if min(grid.shape) < 2:
+        raise InputError("attention: the measured batches do not cover a grid of chunk, cached, decodes and KV tokens")
+    return NO_JOINT._replace(
+        new=grids[0], cached=grids[1], count=grids[2], context=grids[3], time_s=grid.ravel() * layer_count
+    )
+
+
+def _fill_many_decodes(grid: Floats) -> None:
+    """Where a batch with a chunk lacks many decodes, take fewer, and add what these many more cost by themselves."""
+    for d in range(1, grid.shape[2]):
+        filled = grid[1:, :, d - 1, :] + (grid[0, :, d, :] - grid[0, :, d - 1, :])
+        missing = np.isnan(grid[1:, :, d, :])
+        grid[1:, :, d, :][missing] = filled[missing]
+
+
+def _drop_sparsest(grids: list[Floats], grid: Floats) -> tuple[list[Floats], Floats]:
+    """Leave out the value of a coordinate that lacks the largest share of its batches."""
+    missing = np.isnan(grid)
+    shares = [missing.mean(axis=tuple(k for k in range(4) if k != axis)) for axis in range(4)]
+    axis = int(np.argmax([share.max() for share in shares]))
+    at = int(np.argmax(shares[axis]))
+    return [np.delete(v, at) if k == axis else v for k, v in enumerate(grids)], np.delete(grid, at, axis)
