@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from serving_reference import AsyncReference, record
 from serving_scenarios import Request, engine, scenario, split
-from test_serving_exactness import TABLE, workloads
 from test_serving_engine import times
+from test_serving_exactness import TABLE, workloads
 
 from pipeline.serving.cluster import Cluster
 from pipeline.serving.invariants import check

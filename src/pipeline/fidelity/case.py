@@ -76,23 +76,16 @@ def read_case(folder: Path) -> Case:
         )
     if meta["model_shape"]["num_experts"] is not None:
         raise InputError(f"{folder / 'meta.json'}: given a model of experts, expected a dense one")
-    requests = _columns(folder / "requests.csv.gz")
-    origin_s = requests["real_queued_s"]
+    requests, measured = _requests(folder / "requests.csv.gz")
     return Case(
         name=folder.name,
         source=str(meta["source_repo"]),
         kernels=_kernels(folder, bool(meta["skew_fit_enabled"])),
-        requests=RunRequests(
-            requests["arrival_s"],
-            *(
-                requests[name].astype(np.int64)
-                for name in ("input_tokens", "output_tokens", "prefix_parent", "prefix_blocks")
-            ),
-        ),
-        measured=Times(origin_s, requests["real_first_token_s"], requests["real_last_token_s"]),
+        requests=requests,
+        measured=measured,
         peer=_peer(folder / "peer_sim.csv.gz"),
         block_tokens=int(meta["block_size"]),
-        kv_blocks=meta["num_gpu_blocks"],
+        kv_blocks=None if meta["num_gpu_blocks"] is None else _count(folder, meta, "num_gpu_blocks"),
         max_running=int(engine["max_num_seqs"]),
         max_batched_tokens=int(engine["max_num_batched_tokens"]),
         async_scheduling=meta["async_scheduling"] is not False,
@@ -102,13 +95,47 @@ def read_case(folder: Path) -> Case:
     )
 
 
+def _requests(path: Path) -> tuple[RunRequests, Times]:
+    table = _columns(path)
+    counts = ("input_tokens", "output_tokens", "prefix_parent", "prefix_blocks")
+    requests = RunRequests(_need(path, table, "arrival_s"), *(_need(path, table, n).astype(np.int64) for n in counts))
+    real = ("real_queued_s", "real_first_token_s", "real_last_token_s")
+    rows = np.arange(requests.arrival_s.size)
+    wrong = (requests.input_tokens < 1) | (requests.output_tokens < 1) | (requests.prefix_blocks < 0)
+    wrong |= (requests.prefix_blocks > 0) & ((requests.prefix_parent < 0) | (requests.prefix_parent >= rows))
+    wrong |= np.diff(requests.arrival_s, prepend=0.0) < 0
+    if wrong.any() or not rows.size:
+        where = f", row {int(np.argmax(wrong)) + 2}" if rows.size else ""
+        raise InputError(
+            f"{path}{where}: expected requests of at least one token in and out, in order of arrival from 0, whose "
+            "prefix_parent is an earlier one"
+        )
+    return requests, Times(*(_need(path, table, name) for name in real))
+
+
+def _need(path: Path, table: dict[str, Floats], name: str) -> Floats:
+    if name not in table:
+        raise InputError(f"{path}: column {name!r} is missing")
+    return table[name]
+
+
+def _count(folder: Path, meta: dict[str, Any], name: str) -> int:
+    value = meta[name]
+    if not isinstance(value, int) or value < 1:
+        raise InputError(f"{folder / 'meta.json'}: {name}: given {value!r}, expected a count or null")
+    return value
+
+
 def _kernels(folder: Path, corrects_skew: bool) -> KernelTables:
-    attention = _columns(folder / "attention.csv.gz")
+    path = folder / "attention.csv.gz"
+    attention = _columns(path)
     names = ("prefill_chunk", "kv_prefill", "n_decode", "kv_decode")
     return KernelTables(
         dense=_by_layer(folder / "dense.csv.gz", "tokens"),
         per_sequence=_by_layer(folder / "per_sequence.csv.gz", "sequences"),
-        attention=np.column_stack([*(attention[name] for name in names), attention["time_us"] * US]),
+        attention=np.column_stack(
+            [*(_need(folder / "attention.csv.gz", attention, name) for name in names), attention["time_us"] * US]
+        ),
         skew=_skew(folder / "skew.csv.gz") if corrects_skew else None,
     )
 
@@ -116,8 +143,10 @@ def _kernels(folder: Path, corrects_skew: bool) -> KernelTables:
 def _skew(path: Path) -> SkewSamples:
     table = _columns(path)
     each_s = US / SKEW_ITERATIONS
-    counts = (table[name] for name in ("pc", "kp", "n", "nb", "kv_big", "kvs"))
-    return SkewSamples(*counts, table["t_skew_us"] * each_s, table["t_mean_us"] * each_s)
+    new, cached, count, big_count, big, small, skewed, even = (
+        _need(path, table, name) for name in ("pc", "kp", "n", "nb", "kv_big", "kvs", "t_skew_us", "t_mean_us")
+    )
+    return SkewSamples(new, cached, count, big_count, big, small, skewed * each_s, even * each_s)
 
 
 def _by_layer(path: Path, count: str) -> dict[str, Floats]:

@@ -94,6 +94,7 @@ def _engine(case: Case) -> Engine:
         max_batched_tokens=case.max_batched_tokens,
         memory_utilisation=0.9,
         activation_bytes=0.0,
+        kv_budget_tokens=None,
         prefix_cache=case.prefix_cache,
         async_scheduling=case.async_scheduling,
     )

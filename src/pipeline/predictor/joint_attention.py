@@ -24,14 +24,14 @@ SAVED_SHARE = 0.9
 class JointAttention(NamedTuple):
     """Seconds of attention, all layers.
 
-    new, cached, count, context: ascending grids of the four coordinates; time_s: flat, in that order.
+    new, cached, decodes, context: ascending grids of the four coordinates; time_s: flat, in that order.
     trees (nodes, 3): feature, or -1 in a leaf; threshold, or the leaf's value; node of the right child, that of the
         left being the next one. roots: first node of each tree. They give the log of the ratio; no roots, no ratio.
     """
 
     new: Floats
     cached: Floats
-    count: Floats
+    decodes: Floats
     context: Floats
     time_s: Floats
     trees: Floats
@@ -61,7 +61,7 @@ def batch_s(j: JointAttention, new: float, cached: float, count: float, context:
     """Seconds of one chunk and `count` decoding requests that all have `context` tokens."""
     a, share_a = position(j.new, new)
     b, share_b = position(j.cached, cached)
-    c, share_c = position(j.count, count)
+    c, share_c = position(j.decodes, count)
     d, share_d = position(j.context, context)
     total = 0.0
     for corner in range(16):
@@ -69,7 +69,7 @@ def batch_s(j: JointAttention, new: float, cached: float, count: float, context:
         for grid, low, share, bit in (
             (j.new, a, share_a, 8),
             (j.cached, b, share_b, 4),
-            (j.count, c, share_c, 2),
+            (j.decodes, c, share_c, 2),
             (j.context, d, share_d, 1),
         ):
             upper = corner & bit != 0
@@ -118,5 +118,7 @@ def joint_attention_s(
         features[5] = spread / mean
         features[6] = most / mean
         time_s *= np.exp(log_ratio(j, features))
-    outside = new > j.new[-1] or cached > j.cached[-1] or count > j.count[-1] or (count > 0.0 and mean > j.context[-1])
+    outside = (
+        new > j.new[-1] or cached > j.cached[-1] or count > j.decodes[-1] or (count > 0.0 and mean > j.context[-1])
+    )
     return time_s, outside

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.predictor.batch_grid import batch_grid
 from pipeline.predictor.joint_attention import NO_JOINT, JointAttention
 from pipeline.predictor.skew import SkewSamples, skew_forest
 from pipeline.predictor.step_table import StepTable
-from pipeline.spec import InputError
 from pipeline.values import EngineLimits
 
 Floats = NDArray[np.float64]
@@ -48,7 +48,7 @@ def kernel_step_table(
     """
     occurs = {layer: _occurrences(layer, layer_count) for layer in tables.dense}
     dense_s, dense_slope_s = _by_count(tables.dense, occurs, engine.max_batched_tokens)
-    sizes = graph_sizes(engine.max_running)
+    sizes = graph_sizes(engine)
     padded = np.arange(dense_s.size)
     small = padded <= sizes[-1]
     padded[small] = sizes[np.searchsorted(sizes, padded[small])]
@@ -67,13 +67,13 @@ def kernel_step_table(
     )  # fmt: skip
 
 
-def graph_sizes(max_running: int) -> NDArray[np.int64]:
-    """Tokens to which vLLM pads a step that has a CUDA graph: 1, 2, 4, by 8 to 256, by 16 beyond.
+def graph_sizes(engine: EngineLimits) -> NDArray[np.int64]:
+    """Tokens to which vLLM pads a step that has a CUDA graph: 1, 2, 4, by 8 to 256, by 16 beyond; first of all, 0.
 
-    Captured up to twice the running requests, at most 512 (vLLM v1's default).
+    Captured up to twice the running requests, at most 512 and the budget (defaults of vLLM v1).
     """
     sizes = np.array([0, 1, 2, 4, *range(8, 256, 8), *range(256, MOST_GRAPH_TOKENS + 1, 16)])
-    return sizes[sizes <= max(min(2 * max_running, MOST_GRAPH_TOKENS), 1)]
+    return sizes[sizes <= min(2 * engine.max_running, MOST_GRAPH_TOKENS, engine.max_batched_tokens)]
 
 
 def _occurrences(layer: str, layer_count: int) -> int:
@@ -99,41 +99,6 @@ def _by_count(tables: Mapping[str, Floats], occurs: Mapping[str, int], most: int
 
 
 def _joint(rows: Floats, layer_count: int) -> JointAttention:
-    """Put measured batches on a full grid; values of a coordinate for which batches are missing are left out."""
-    grids = [np.unique(rows[:, i]) for i in range(4)]
-    grids[3] = grids[3][grids[3] > 0]
-    grid = np.full([values.size for values in grids], np.nan)
-    new, cached, count, context = (np.searchsorted(values, rows[:, i]) for i, values in enumerate(grids))
-    has_new, has_decodes = rows[:, 0] > 0, rows[:, 2] > 0
-    both = has_new & has_decodes
-    grid[new[both], cached[both], count[both], context[both]] = rows[both, 4]
-    for i in np.flatnonzero(~has_new & has_decodes):
-        grid[0, :, count[i], context[i]] = rows[i, 4]
-    for i in np.flatnonzero(has_new & ~has_decodes):
-        grid[new[i], cached[i], 0, :] = rows[i, 4]
-    grid[0, :, 0, :] = 0.0
-    _fill_many_decodes(grid)
-    while np.isnan(grid).any():
-        grids, grid = _drop_sparsest(grids, grid)
-    if min(grid.shape) < 2:
-        raise InputError("attention: the measured batches do not cover a grid of chunk, cached, decodes and KV tokens")
-    return NO_JOINT._replace(
-        new=grids[0], cached=grids[1], count=grids[2], context=grids[3], time_s=grid.ravel() * layer_count
-    )
-
-
-def _fill_many_decodes(grid: Floats) -> None:
-    """Where a batch with a chunk lacks many decodes, take fewer, and add what these many more cost by themselves."""
-    for d in range(1, grid.shape[2]):
-        filled = grid[1:, :, d - 1, :] + (grid[0, :, d, :] - grid[0, :, d - 1, :])
-        missing = np.isnan(grid[1:, :, d, :])
-        grid[1:, :, d, :][missing] = filled[missing]
-
-
-def _drop_sparsest(grids: list[Floats], grid: Floats) -> tuple[list[Floats], Floats]:
-    """Leave out the value of a coordinate that lacks the largest share of its batches."""
-    missing = np.isnan(grid)
-    shares = [missing.mean(axis=tuple(k for k in range(4) if k != axis)) for axis in range(4)]
-    axis = int(np.argmax([share.max() for share in shares]))
-    at = int(np.argmax(shares[axis]))
-    return [np.delete(v, at) if k == axis else v for k, v in enumerate(grids)], np.delete(grid, at, axis)
+    (new, cached, decodes, context), time_s = batch_grid(rows)
+    flat_s = np.ascontiguousarray(time_s * layer_count).ravel()
+    return NO_JOINT._replace(new=new, cached=cached, decodes=decodes, context=context, time_s=flat_s)

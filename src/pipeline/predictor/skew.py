@@ -51,9 +51,7 @@ def skew_forest(samples: SkewSamples, seed: int) -> tuple[Floats, Floats]:
     rng = np.random.Generator(np.random.Philox(key=[seed, 0]))
     even = features[rng.permutation(len(features))[: len(features) // 2]].copy()
     even[:, 5], even[:, 6] = 0.0, 1.0
-    forest = RandomForestRegressor(
-        n_estimators=TREES, min_samples_leaf=MIN_LEAF_SAMPLES, random_state=seed, n_jobs=1
-    )
+    forest = RandomForestRegressor(n_estimators=TREES, min_samples_leaf=MIN_LEAF_SAMPLES, random_state=seed, n_jobs=1)
     forest.fit(np.concatenate([features, even]), np.concatenate([target, np.zeros(len(even))]))
     nodes, roots, first = [], [], 0
     for estimator in forest.estimators_:

@@ -62,7 +62,7 @@ def unpack(t: TableRecord) -> StepTable:
         JointAttention(
             _vector(t, t.joint_new_at, t.joint_new_rows),
             _vector(t, t.joint_cached_at, t.joint_cached_rows),
-            _vector(t, t.joint_count_at, t.joint_count_rows),
+            _vector(t, t.joint_decodes_at, t.joint_decodes_rows),
             _vector(t, t.joint_context_at, t.joint_context_rows),
             _vector(t, t.joint_time_s_at, t.joint_time_s_rows),
             view_float_table(t, t.joint_trees_at, t.joint_trees_rows, t.joint_trees_columns),
