@@ -62,10 +62,11 @@ def schedule(x: Machine, now_s: float) -> bool:
 def _schedule_running(x: Machine, budget: int, now_s: float) -> tuple[int, bool]:
     batch, tokens = running(x.engine), scheduled(x.engine)
     preempted = False
+    some_end = x.engine.plans_ahead
     k = 0
     while k < x.engine.running_count:
         job = x.rows[batch[k]]
-        wanted = 0 if ends(job) else min(known_tokens(job) - job.computed_tokens, budget)
+        wanted = 0 if some_end and ends(job) else min(known_tokens(job) - job.computed_tokens, budget)
         if wanted > 0:
             fits = extend(x, job, job.computed_tokens, wanted, now_s)
             while not fits and x.engine.running_count > k:
