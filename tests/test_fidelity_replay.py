@@ -35,6 +35,7 @@ def write_case(folder: Path, requests: str, **meta) -> Path:
     values = {
         "source_repo": "made up",
         "model": "tiny",
+        "hardware": "made up",
         "engine": {"max_num_seqs": 1, "max_num_batched_tokens": 64},
         "block_size": 16,
         "num_gpu_blocks": 100,

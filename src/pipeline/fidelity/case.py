@@ -63,6 +63,7 @@ class Case:
     prefix_cache: bool
     shape: dict[str, int]
     model: str
+    hardware: str
 
 
 def read_case(folder: Path) -> Case:
@@ -92,6 +93,7 @@ def read_case(folder: Path) -> Case:
         prefix_cache=bool(meta["enable_prefix_caching"]),
         shape={name: int(value) for name, value in meta["model_shape"].items() if value is not None},
         model=str(meta["model"]),
+        hardware=str(meta["hardware"]),
     )
 
 
@@ -170,8 +172,8 @@ def _meta(path: Path) -> dict[str, Any]:
         meta: dict[str, Any] = json.loads(path.read_text())
     except (OSError, ValueError) as exc:
         raise InputError(f"{path}: expected a readable JSON file ({exc})") from exc
-    known = ("engine", "model_shape", "tensor_parallel", "data_parallel", "block_size", "num_gpu_blocks",
-             "skew_fit_enabled", "async_scheduling", "enable_prefix_caching", "source_repo", "model")  # fmt: skip
+    known = ("engine", "model_shape", "tensor_parallel", "data_parallel", "block_size", "num_gpu_blocks")
+    known += ("skew_fit_enabled", "async_scheduling", "enable_prefix_caching", "source_repo", "model", "hardware")
     missing = [name for name in known if name not in meta]
     if missing:
         raise InputError(f"{path}: missing {', '.join(missing)}")
