@@ -12,31 +12,38 @@ import numpy as np
 import pytest
 
 from pipeline.fidelity.case import RunRequests, Times, read_case
+from pipeline.fidelity.derived import all_reduce_table, experts_table
 from pipeline.fidelity.errors import errors, mean_absolute_error_ratio, statistics
 from pipeline.fidelity.replay import replay, trace_of
+from pipeline.fidelity.runs import Runs
 from pipeline.spec import InputError
 
-FILES = ("dense", "per_sequence", "attention", "skew", "requests")
+RUNS = Runs(cases=None, systems={"made up": "rtx_pro_6000_server"}, prefill_step_s_per_layer={})
+ROW = "0,64,3,0.0,-1,0,0,0,0,0.1,0.2\n"
 
 
-def write_case(folder: Path, requests: str, **meta) -> Path:
-    """A case whose steps take 1 ms, and 1 ms more for each token."""
-    folder.mkdir()
-    shape = {
+def shape(kv_heads: int = 1) -> dict[str, int | None]:
+    return {
         "hidden_size": 8,
         "num_hidden_layers": 1,
-        "num_attention_heads": 1,
-        "num_key_value_heads": 1,
+        "num_attention_heads": kv_heads,
+        "num_key_value_heads": kv_heads,
         "head_dim": None,
         "intermediate_size": 8,
         "vocab_size": 8,
         "num_experts": None,
     }
+
+
+def write_case(folder: Path, requests: str, **meta) -> Path:
+    """A case whose steps take 1 ms, and 1 ms more for each token."""
+    folder.mkdir()
     values = {
         "source_repo": "made up",
         "model": "tiny",
         "hardware": "made up",
-        "engine": {"max_num_seqs": 1, "max_num_batched_tokens": 64},
+        "vllm_version": "0.19.0",
+        "engine": {"max_num_seqs": 1, "max_num_batched_tokens": 64, "enable_expert_parallel": False},
         "block_size": 16,
         "num_gpu_blocks": 100,
         "async_scheduling": True,
@@ -44,7 +51,7 @@ def write_case(folder: Path, requests: str, **meta) -> Path:
         "tensor_parallel": 1,
         "data_parallel": 1,
         "skew_fit_enabled": False,
-        "model_shape": shape,
+        "model_shape": shape(),
     }
     (folder / "meta.json").write_text(json.dumps(values | meta))
     tables = {
@@ -70,7 +77,7 @@ def test_times_count_from_the_boundary_at_which_the_engine_took_the_request(tmp_
     rows = "0,64,3,0.0,-1,0,0,0,0,0.1,0.2\n1,64,1,0.01,-1,0,0,0.065,0,0.2,0.2\n"
     case = read_case(write_case(tmp_path / "case", HEADER + rows))
     # 65 ms of prompt, then two tokens of 2 ms; one place: the second starts when all is over.
-    found = replay(case, 0.0, 0)
+    found = replay(case, RUNS, 0).times
     np.testing.assert_allclose(found.taken_s, [0.0, 0.065], atol=1e-9)
     np.testing.assert_allclose(found.first_token_s, [0.065, 0.069 + 0.065], atol=1e-9)
     table = errors(case, found).to_pylist()
@@ -102,14 +109,50 @@ def test_a_request_of_one_token_has_no_tpot():
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"tensor_parallel": 2}, "tensor_parallel 2"),
-        ({"data_parallel": 2}, "data_parallel 2"),
+        ({"tensor_parallel": 0}, "tensor_parallel: given 0"),
+        ({"data_parallel": None}, "data_parallel: given None"),
         ({"num_gpu_blocks": "many"}, "num_gpu_blocks"),
     ],
 )
 def test_a_run_of_another_kind_is_refused(tmp_path, change, told):
     with pytest.raises(InputError, match=told):
         read_case(write_case(tmp_path / "case", HEADER + "0,64,3,0.0,-1,0,0,0,0,0.1,0.2\n", **change))
+
+
+def test_two_ranks_add_two_all_reduces_a_layer_measured_elsewhere(tmp_path):
+    one = replay(read_case(write_case(tmp_path / "one", HEADER + ROW)), RUNS, 0)
+    case = read_case(write_case(tmp_path / "two", HEADER + ROW, tensor_parallel=2, model_shape=shape(kv_heads=2)))
+    two = replay(case, RUNS, 0)
+    assert (one.derived, len(two.derived)) == ((), 1)
+    # 64 tokens of 8 elements, beyond the CUDA graphs of one request: 512 elements, measured, eagerly.
+    added_s = 2 * all_reduce_table("rtx_pro_6000_server", "0.19.0", 2, 8, 2, 64)[0][-1, 1]
+    assert two.times.first_token_s[0] - one.times.first_token_s[0] == pytest.approx(added_s)
+    assert "all-reduce" in errors(case, two.times, two.derived)["source"][0].as_py()
+    with pytest.raises(InputError, match=r"fidelity\.systems: no entry for 'made up'"):
+        replay(case, RUNS.model_copy(update={"systems": {}}), 0)
+
+
+def test_data_parallel_engines_share_the_requests(tmp_path):
+    rows = ROW + ROW.replace("0,64", "1,64", 1)
+    case = read_case(write_case(tmp_path / "case", HEADER + rows, data_parallel=2))
+    np.testing.assert_allclose(replay(case, RUNS, 0).times.first_token_s, 0.065, atol=1e-9)
+
+
+def test_more_tokens_use_more_experts():
+    rows = np.array([[t, e, 1.0 * t + 10.0 * e] for t in (1, 2, 8) for e in (1, 2, 4)])
+    table = experts_table(rows, 4, 2, 8)
+    # One token uses 2 of 4 experts; two use 4 (1 - 1/4) = 3.
+    np.testing.assert_allclose(table[:2], [[1, 21], [2, 32]])
+
+
+def test_a_model_of_experts_takes_them_for_its_dense_layers(tmp_path):
+    folder = write_case(tmp_path / "case", HEADER + ROW, model_shape=shape() | {
+        "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8, "intermediate_size": None})  # fmt: skip
+    text = "tokens,activated_experts,time_us\n" + "".join(f"{t},{e},5000\n" for t in (1, 64) for e in (1, 4))
+    (folder / "moe.csv.gz").write_bytes(gzip.compress(text.encode()))
+    found = replay(read_case(folder), RUNS, 0)
+    np.testing.assert_allclose(found.times.first_token_s, [0.065 + 0.005], atol=1e-9)
+    assert found.derived == ("experts in use: as uniformly routed tokens use",)
 
 
 @pytest.mark.parametrize("column", ["prefix_parent", "real_queued_s", "arrival_s"])
@@ -129,7 +172,7 @@ def test_requests_that_make_no_sense_are_refused(tmp_path, row):
 @pytest.mark.parametrize(("name", "most_ratio"), [("rtx4090_llama31_8b", 0.007), ("rtxpro6000_llama31_8b", 0.020)])
 def test_real_runs_are_met(data, name, most_ratio):
     case = read_case(data / "fidelity" / name)
-    table = errors(case, replay(case, 0.0, 0))
+    table = errors(case, replay(case, RUNS, 0).times)
     assert mean_absolute_error_ratio(table) <= most_ratio
     assert mean_absolute_error_ratio(table) < mean_absolute_error_ratio(table, "peer_error_ratio")
 

@@ -15,7 +15,8 @@ from pipeline.spec import build
 def work(job: Job) -> None:
     runs = build(job.config["runs"], "fidelity", Runs)
     case = read_case(Path(job.config["folder"]))
-    table = errors(case, replay(case, runs.overhead_s_per_layer(case.hardware), job.config["seed"]))
+    found = replay(case, runs, job.config["seed"])
+    table = errors(case, found.times, found.derived)
     tables.write(job.out, FIDELITY, table)
     job.say(f"mean absolute error {mean_absolute_error_ratio(table):.2%} over {table.num_rows} metrics")
 

@@ -19,6 +19,10 @@ from pipeline.spec import InputError
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 US = 1e-6
+META = (
+    *("source_repo", "model", "hardware", "vllm_version", "engine", "model_shape", "tensor_parallel", "data_parallel"),
+    *("block_size", "num_gpu_blocks", "skew_fit_enabled", "async_scheduling", "enable_prefix_caching"),
+)
 SKEW_ITERATIONS = 3
 """Timed iterations whose sum a skew time is."""
 
@@ -47,7 +51,10 @@ class RunRequests:
 
 @dataclass(frozen=True)
 class Case:
-    """One run. kv_blocks: None where it was not recorded."""
+    """One run. kv_blocks: of one engine, None where it was not recorded.
+
+    experts: (m, 3) tokens, experts in use, seconds of one block of experts; None for a dense model.
+    """
 
     name: str
     source: str
@@ -64,19 +71,17 @@ class Case:
     shape: dict[str, int]
     model: str
     hardware: str
+    engine_version: str
+    tensor_parallel: int
+    data_parallel: int
+    expert_parallel: bool
+    experts: Floats | None
 
 
 def read_case(folder: Path) -> Case:
     """Read a case folder. Raises InputError for a file or column that is missing, and for a run of an unknown kind."""
     meta = _meta(folder / "meta.json")
     engine = meta["engine"]
-    if meta["tensor_parallel"] * meta["data_parallel"] != 1:
-        raise InputError(
-            f"{folder / 'meta.json'}: given tensor_parallel {meta['tensor_parallel']}, data_parallel "
-            f"{meta['data_parallel']}, expected 1 and 1: collectives and lock step are not modelled"
-        )
-    if meta["model_shape"]["num_experts"] is not None:
-        raise InputError(f"{folder / 'meta.json'}: given a model of experts, expected a dense one")
     requests, measured = _requests(folder / "requests.csv.gz")
     return Case(
         name=folder.name,
@@ -94,6 +99,11 @@ def read_case(folder: Path) -> Case:
         shape={name: int(value) for name, value in meta["model_shape"].items() if value is not None},
         model=str(meta["model"]),
         hardware=str(meta["hardware"]),
+        engine_version=str(meta["vllm_version"]),
+        tensor_parallel=_count(folder, meta, "tensor_parallel"),
+        data_parallel=_count(folder, meta, "data_parallel"),
+        expert_parallel=bool(engine["enable_expert_parallel"]),
+        experts=_experts(folder / "moe.csv.gz") if meta["model_shape"]["num_experts"] else None,
     )
 
 
@@ -142,6 +152,13 @@ def _kernels(folder: Path, corrects_skew: bool) -> KernelTables:
     )
 
 
+def _experts(path: Path) -> Floats:
+    table = _columns(path)
+    names = ("tokens", "activated_experts", "time_us")
+    tokens, used, time_us = (_need(path, table, name) for name in names)
+    return np.column_stack([tokens, used, time_us * US])
+
+
 def _skew(path: Path) -> SkewSamples:
     table = _columns(path)
     each_s = US / SKEW_ITERATIONS
@@ -172,9 +189,7 @@ def _meta(path: Path) -> dict[str, Any]:
         meta: dict[str, Any] = json.loads(path.read_text())
     except (OSError, ValueError) as exc:
         raise InputError(f"{path}: expected a readable JSON file ({exc})") from exc
-    known = ("engine", "model_shape", "tensor_parallel", "data_parallel", "block_size", "num_gpu_blocks")
-    known += ("skew_fit_enabled", "async_scheduling", "enable_prefix_caching", "source_repo", "model", "hardware")
-    missing = [name for name in known if name not in meta]
+    missing = [name for name in META if name not in meta]
     if missing:
         raise InputError(f"{path}: missing {', '.join(missing)}")
     return meta

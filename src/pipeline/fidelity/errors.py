@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -15,8 +15,11 @@ from pipeline.tables import from_rows
 PERCENTILES = {"median": 50, "P90": 90, "P95": 95, "P99": 99}
 
 
-def errors(case: Case, simulated: Times) -> pa.Table:
-    """Compare a replay with its run, TTFT, TPOT and E2E x mean, median, P90, P95, P99; times from when it was taken."""
+def errors(case: Case, simulated: Times, derived: Sequence[str] = ()) -> pa.Table:
+    """Compare a replay with its run, TTFT, TPOT and E2E x mean, median, P90, P95, P99; times from when it was taken.
+
+    derived: terms of its steps that were not measured with it; they are named beside the source.
+    """
     output_tokens = case.requests.output_tokens
     measured, found = statistics(case.measured, output_tokens), statistics(simulated, output_tokens)
     peer = None if case.peer is None else statistics(case.peer, output_tokens)
@@ -25,7 +28,7 @@ def errors(case: Case, simulated: Times) -> pa.Table:
         [
             {
                 "case": case.name,
-                "source": case.source,
+                "source": "; derived: ".join([case.source, *([", ".join(derived)] if derived else [])]),
                 "metric": metric,
                 "measured": value,
                 "simulated": found[metric],

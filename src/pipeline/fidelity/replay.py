@@ -2,42 +2,72 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 import numpy as np
 
 from pipeline.eviction.lru import Lru
 from pipeline.fidelity.case import Case, Ints, RunRequests, Times
+from pipeline.fidelity.derived import all_reduce_table, experts_table
+from pipeline.fidelity.runs import Runs
 from pipeline.placement.base import Placement
-from pipeline.predictor.kernel_tables import kernel_step_table
+from pipeline.predictor.kernel_tables import KernelTables, graph_sizes, kernel_step_table
 from pipeline.predictor.step_table import StepTable
 from pipeline.routing.length import Oracle
-from pipeline.routing.round_robin import RoundRobin
-from pipeline.serving.scenario import Scenario, SimulationOutput
+from pipeline.routing.vllm_balancer import VllmBalancer
+from pipeline.serving.scenario import Scenario
 from pipeline.serving.simulate import simulate
 from pipeline.trace.request_trace import RequestTrace
 from pipeline.values import Cluster, Engine, Model, Pool, Slo
 
+BALANCER = VllmBalancer(poll_interval_s=0.1, drain="completion", waiting_weight=4.0, own_sends=1.0)
+"""Between data-parallel engines, as in conf/routing/vllm_balancer.yaml; of no effect with one."""
 AMPLE_KV_BLOCKS = 40_000
 """KV blocks where a run did not record them, since they never bound it."""
 
 
-def replay(case: Case, prefill_step_s_per_layer: float, seed: int) -> Times:
-    """Simulate the run of a case. prefill_step_s_per_layer: calibrated on other runs of its hardware, or 0."""
-    return times_of(simulate(scenario_of(case, step_table_of(case, prefill_step_s_per_layer, seed), seed)))
+@dataclass(frozen=True)
+class Replay:
+    """When a simulated engine took each request and put out its tokens; what of its steps was derived, in words."""
+
+    times: Times
+    derived: tuple[str, ...]
 
 
-def times_of(output: SimulationOutput) -> Times:
-    """When the engine took each request, and put out its first and last token."""
-    return Times(np.array(output.rows.taken_s), output.first_token_s, output.last_token_s)
-
-
-def step_table_of(case: Case, prefill_step_s_per_layer: float, seed: int) -> StepTable:
-    """Look-up of step times from the profile of the case."""
+def replay(case: Case, runs: Runs, seed: int) -> Replay:
+    """Simulate the run of a case. Raises InputError where a part of its steps is known from nowhere."""
+    kernels, derived = kernels_of(case, runs)
     layers = case.shape["num_hidden_layers"]
-    return kernel_step_table(case.kernels, layers, _engine(case), prefill_step_s_per_layer * layers, seed)
+    overhead_s = runs.overhead_s_per_layer(case.hardware) * layers
+    table = kernel_step_table(kernels, layers, _engine(case), overhead_s, seed)
+    output = simulate(scenario_of(case, table, seed))
+    return Replay(Times(np.array(output.rows.taken_s), output.first_token_s, output.last_token_s), derived)
+
+
+def kernels_of(case: Case, runs: Runs) -> tuple[KernelTables, tuple[str, ...]]:
+    """Kernel tables of a case with what had to be derived, and that in words."""
+    dense, derived = dict(case.kernels.dense), []
+    limits = _engine(case)
+    if case.tensor_parallel > 1:
+        system = runs.system_of(case.hardware)
+        graph_tokens = int(graph_sizes(limits)[-1])
+        dense["all_reduce"], told = all_reduce_table(
+            system, case.engine_version, case.tensor_parallel, case.shape["hidden_size"], graph_tokens,
+            case.max_batched_tokens,
+        )  # fmt: skip
+        derived.append(told)
+    if case.experts is not None:
+        ranks = case.tensor_parallel * case.data_parallel if case.expert_parallel else 1
+        held, each = case.shape["num_experts"] // ranks, case.shape["num_experts_per_tok"] / ranks
+        dense["experts"] = experts_table(case.experts, held, each, case.max_batched_tokens)
+        derived.append("experts in use: as uniformly routed tokens use")
+        if case.data_parallel > 1:
+            derived.append("data-parallel engines: each at its own pace, not in lock step")
+    return replace(case.kernels, dense=dense), tuple(derived)
 
 
 def scenario_of(case: Case, table: StepTable, seed: int) -> Scenario:
-    """The run of a case as a scenario of one instance."""
+    """The run of a case as a scenario: one instance, or as many as there are data-parallel engines."""
     return Scenario(
         trace=trace_of(case.name, case.requests, case.block_tokens),
         model=_model(case),
@@ -48,8 +78,8 @@ def scenario_of(case: Case, table: StepTable, seed: int) -> Scenario:
         step_table=table,
         links={},
         instances_per_node=1,
-        cluster=Cluster(name="one", pools=(Pool(role="mixed", count=1),)),
-        router=RoundRobin(poll_interval_s=0.0, drain="completion"),
+        cluster=Cluster(name="replayed", pools=(Pool(role="mixed", count=case.data_parallel),)),
+        router=BALANCER,
         length=Oracle(error_ratio=0.0),
         prefill_s_per_token=0.0,
         decode_s_per_token=0.0,
@@ -89,7 +119,7 @@ def trace_of(name: str, requests: RunRequests, block_tokens: int) -> RequestTrac
 
 def _engine(case: Case) -> Engine:
     return Engine(
-        tensor_parallel=1,
+        tensor_parallel=case.tensor_parallel,
         max_running=case.max_running,
         max_batched_tokens=case.max_batched_tokens,
         memory_utilisation=0.9,
@@ -112,7 +142,7 @@ def _model(case: Case) -> Model:
         heads=heads,
         kv_heads=shape["num_key_value_heads"],
         head_dim=shape.get("head_dim", shape["hidden_size"] // heads),
-        ffn=shape["intermediate_size"],
+        ffn=shape["intermediate_size" if case.experts is None else "moe_intermediate_size"],
         vocabulary=shape["vocab_size"],
         max_context_tokens=longest,
         tied_embeddings=False,

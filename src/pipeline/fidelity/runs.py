@@ -11,10 +11,12 @@ from pipeline.spec import InputError, NonNegative, Sourced, Spec
 class Runs(Spec):
     """The case folders in `cases`, or `cases` itself where it is one.
 
-    prefill_step_s_per_layer: by hardware, as the case names it; 0 where there is none.
+    systems: the name of each hardware, as a case has it, in the tables of all-reduces. prefill_step_s_per_layer: by
+    hardware, as a case has it; 0 where there is none.
     """
 
     cases: str | None
+    systems: dict[str, str]
     prefill_step_s_per_layer: dict[str, Sourced]
 
     def folders(self) -> list[Path]:
@@ -28,6 +30,15 @@ class Runs(Spec):
         if not found:
             raise InputError(f"fidelity.cases: given {self.cases!r}, expected a folder of cases, each with a meta.json")
         return found
+
+    def system_of(self, hardware: str) -> str:
+        """Name of a hardware in the tables of all-reduces. Raises InputError for one that has none."""
+        if hardware not in self.systems:
+            raise InputError(
+                f"fidelity.systems: no entry for {hardware!r}, whose all-reduces a tensor-parallel run needs; "
+                f"there are {', '.join(self.systems) or 'none'}"
+            )
+        return self.systems[hardware]
 
     def overhead_s_per_layer(self, hardware: str) -> NonNegative:
         """Calibrated seconds per layer of a step with a prefill on that hardware."""

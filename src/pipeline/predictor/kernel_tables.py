@@ -20,7 +20,7 @@ from pipeline.values import EngineLimits
 
 Floats = NDArray[np.float64]
 ONCE_A_STEP = ("embedding", "final_layernorm")
-TWICE_A_LAYER = ("layernorm",)
+TWICE_A_LAYER = ("layernorm", "all_reduce")
 MOST_GRAPH_TOKENS = 512
 
 
@@ -58,7 +58,7 @@ def kernel_step_table(
         trees, roots = skew_forest(tables.skew, seed)
         joint = joint._replace(trees=trees, roots=roots)
     none, one = np.zeros(0), np.ones((1, 1))
-    most = [float(max(table[:, 0].max() for table in kind.values())) for kind in (tables.dense, tables.per_sequence)]
+    most = [float(min(table[:, 0].max() for table in kind.values())) for kind in (tables.dense, tables.per_sequence)]
     return StepTable(
         dense_s[padded], dense_slope_s, logits_s, logits_slope_s,
         np.zeros(4), none, none, one, np.zeros(3), none, none, one,
