@@ -168,6 +168,23 @@ def test_requests_that_make_no_sense_are_refused(tmp_path, row):
         read_case(write_case(tmp_path / "case", HEADER + row))
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("layer,tokens,time_us\nqkv_proj,1,nan\n", "times of 0 or more"),
+        ("layer,tokens,time_us\nqkv_proj,1,-1\n", "times of 0 or more"),
+        ("name,tokens,time_us\nqkv_proj,1,1\n", "column 'layer'"),
+        ("layer,tokens\nqkv_proj,1\n", "column 'time_us' is missing"),
+        ("", "expected a readable table"),
+    ],
+)
+def test_a_profile_that_makes_no_sense_is_refused(tmp_path, text, told):
+    folder = write_case(tmp_path / "case", HEADER + ROW)
+    (folder / "dense.csv.gz").write_bytes(gzip.compress(text.encode()))
+    with pytest.raises(InputError, match=rf"dense.csv.gz: .*{told}"):
+        read_case(folder)
+
+
 @pytest.mark.data
 @pytest.mark.parametrize(("name", "most_ratio"), [("rtx4090_llama31_8b", 0.007), ("rtxpro6000_llama31_8b", 0.020)])
 def test_real_runs_are_met(data, name, most_ratio):

@@ -171,6 +171,10 @@ def _skew(path: Path) -> SkewSamples:
 def _by_layer(path: Path, count: str) -> dict[str, Floats]:
     table = _read(path)
     rows = np.column_stack([_number(path, table, count), _number(path, table, "time_us") * US])
+    if not (np.isfinite(rows).all() and (rows >= 0).all()):
+        raise InputError(f"{path}: expected counts and times of 0 or more in every row")
+    if "layer" not in table.column_names or not len(rows):
+        raise InputError(f"{path}: expected rows with a column 'layer'")
     layers = np.array(table["layer"].to_pylist())
     return {str(layer): rows[layers == layer] for layer in np.unique(layers)}
 
