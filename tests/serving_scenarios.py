@@ -90,6 +90,8 @@ def engine(**changes: Any) -> Engine:
         "activation_bytes": 0.0,
         "prefix_cache": True,
         "async_scheduling": False,
+        "block_tokens": 16,
+        "kv_layout": "layers_apart",
     }
     return Engine(**(values | changes))
 
@@ -117,7 +119,7 @@ def scenario(
         "engine": engine(),
         "capacity_blocks": [hbm, dram, ssd, 0],
         "eviction": option("eviction", "lru", EvictionPolicy),
-        "placement": option("placement", "tiered", Placement),
+        "placement": option("placement", "tiered", Placement, write_buffer_s=1e9),
         "step_table": linear_step_table(1.0, 0.01, 0.0, 0.0),
         "links": links(),
         "instances_per_node": 8,

@@ -34,6 +34,8 @@ def engine_of(**changes: Any) -> Engine:
         "activation_bytes": 0.0,
         "prefix_cache": True,
         "async_scheduling": False,
+        "block_tokens": 16,
+        "kv_layout": "layers_together",
     }
     return Engine(**{**values, **changes})
 

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from serving_scenarios import Request, engine, links, mixed, names, option, scenario, split
 
-from pipeline.placement.base import KV_HANDOFF
+from pipeline.placement.base import KV_HANDOFF, Placement
 from pipeline.routing.base import PoolView, RequestView, Router, RouterState
+from pipeline.serving import recorder
 from pipeline.serving.clock import Clock
 from pipeline.serving.link import BLOCKS, BUSY
 from pipeline.serving.simulate import simulate
@@ -255,3 +256,32 @@ def test_a_faster_hand_off_is_never_slower():
         output = simulate(scenario([Request(0.0, 100, 3)], cluster=split(), links=links(bandwidth)))
         ends.append(output.last_token_s[0])
     assert np.all(np.diff(ends) <= 0)
+
+
+def test_a_link_that_is_behind_takes_no_more_writes():
+    # Prompts of 3 blocks push each other out of an HBM of 4; a block is written in 1 s, a prompt computed in 1.48 s.
+    chains = [names(f"c{i}", 3) for i in range(20)]
+    requests = [Request(0.0, 48, 1, chain) for chain in chains]
+    placement = option("placement", "tiered", Placement, write_buffer_s=2.0)
+    demoted = {}
+    for name, changes in (("unbounded", {}), ("bounded", {"placement": placement})):
+        output = simulate(scenario(requests, hbm=4, dram=100, **changes))
+        written = [row for row in recorder.tables(output, "cell")["transfers"].to_pylist() if row["cause"] == "demote"]
+        demoted[name] = (written[0]["block_count"], written[0]["busy_s"] - output.makespan_s)
+    assert demoted["unbounded"][0] >= 55
+    assert demoted["unbounded"][1] > 20
+    # What is accepted ends within the buffer of 2 s and the batch of 3 blocks that was under way.
+    assert demoted["bounded"][0] < demoted["unbounded"][0]
+    assert demoted["bounded"][1] <= 2 + 3
+
+
+def test_a_decode_instance_fetches_from_the_prefill_instance_what_it_has_only_below_hbm():
+    chain, other = names("a", 3), names("b", 3)
+    # The decode instance has computed nothing: its HBM of 4 blocks keeps the first request's, then the second's.
+    requests = [Request(0.0, 49, 3, chain), Request(100.0, 49, 3, other), Request(200.0, 49, 3, chain)]
+    output = simulate(scenario(requests, hbm=5, dram=100, cluster=split()))
+    moves = recorder.tables(output, "cell")["transfers"].to_pylist()
+    onboarded = [row for row in moves if row["cause"] == "onboard" and row["instance_id"] == 1]
+    assert onboarded == []
+    (handed_over,) = [row["block_count"] for row in moves if row["cause"] == "kv_handoff"]
+    assert handed_over >= 9

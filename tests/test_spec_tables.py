@@ -42,6 +42,8 @@ ENGINE = {
     "kv_budget_tokens": None,
     "prefix_cache": True,
     "async_scheduling": False,
+    "block_tokens": 16,
+    "kv_layout": "layers_together",
 }
 
 

@@ -13,7 +13,7 @@ from pipeline.spec import InputError
 from pipeline.tables import read_arrays, write_arrays
 from pipeline.trace.request_trace import RequestTrace
 from pipeline.trace.reuse import infinite_cache_hit_ratio, infinite_cache_hit_tokens
-from pipeline.trace.shaping import at_rate, mean_rate_per_s, saturating
+from pipeline.trace.shaping import at_rate, loaded, mean_rate_per_s, measured_window_s, saturating
 from pipeline.trace.storage import from_arrays, to_arrays
 
 
@@ -166,3 +166,28 @@ def test_a_stored_trace_comes_back_as_it_was(tmp_path: Path) -> None:
     del arrays["think_s"]
     with pytest.raises(InputError, match=r"stored trace: missing or unknown arrays \['think_s'\]"):
         from_arrays(arrays)
+
+
+def test_a_closed_loop_gets_as_many_sessions_as_it_takes_to_settle() -> None:
+    trace = source("chat").load(0, 131072).trace
+    few, many = loaded(trace, 2.0), loaded(trace, 8.0)
+    for part in (few, many):
+        first_s, last_s = measured_window_s(part)
+        starts = np.unique(part.session_id, return_index=True)[1]
+        length_s = np.zeros(int(part.session_id.max()) + 1)
+        np.maximum.at(length_s, part.session_id, part.arrival_s)
+        length_s[part.session_id[starts]] -= part.arrival_s[starts]
+        spans = length_s[part.session_id[starts]]
+        assert first_s > np.quantile(spans, 0.9)
+        assert last_s == pytest.approx(4 * first_s)
+    # Four times the rate settles in the same time, so it takes four times the sessions; each is whole.
+    ratio = np.unique(many.session_id).size / np.unique(few.session_id).size
+    assert ratio == pytest.approx(4, rel=0.1)
+    counts = dict(zip(*np.unique(trace.session_id, return_counts=True), strict=True))
+    assert all(counts[s] == n for s, n in zip(*np.unique(few.session_id, return_counts=True), strict=True))
+
+
+def test_an_open_loop_is_kept_whole() -> None:
+    small = str(Path(__file__).parent / "data" / "mooncake_small.jsonl")
+    trace = source("mooncake_file", path=small, block_tokens=4).load(0, 131072).trace
+    assert loaded(trace, 3.0).request_count == trace.request_count

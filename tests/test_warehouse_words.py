@@ -75,7 +75,7 @@ def test_the_summary_says_loudly_what_is_weak(tmp_path: Path) -> None:
     ("change", "said"),
     [
         ({"infinite_cache_hit_ratio": 0.0}, "no block is used twice, or the trace has no prefixes"),
-        ({"is_settled": False}, "warm-up shorter than a session"),
+        ({"is_settled": False}, "warm-up shorter than the sessions"),
     ],
 )
 def test_the_summary_says_what_makes_an_answer_void(tmp_path: Path, change: dict[str, Any], said: str) -> None:

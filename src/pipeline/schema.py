@@ -100,7 +100,7 @@ CELLS = Table("cells", "a simulation run", (
     _f("offered_per_s", "requests per second asked for by the load", "per_s"),
     _f("arrived_per_s", "requests per second that arrived in the measured window", "per_s", nullable=True),
     _f("measured_s", "length of the measured window of arrivals: closed loop without warm-up and run-out", "s"),
-    Column("is_settled", "bool", "", "open loop, or the warm-up before the window is as long as a session on average"),
+    Column("is_settled", "bool", "", "open loop, or the warm-up before the window is as long as nine in ten sessions"),
     _f("tau_prefill_s_per_token", "the router's constant: instance time per prompt token", "s_per_token"),
     _f("tau_decode_s_per_token", "the router's constant: instance time per output token", "s_per_token"),
     _f("makespan_s", "first arrival to last completion", "s"),

@@ -78,6 +78,13 @@ class Engine(EngineLimits):
     kv_budget_tokens: Count | None = Field(None, description="KV capacity; null: what HBM leaves after weights")
     prefix_cache: bool
     async_scheduling: bool = Field(description="plan a step while the one before it runs")
+    block_tokens: Count = Field(description="tokens of a KV block: what is copied between tiers in one piece")
+    kv_layout: Literal["layers_apart", "layers_together"]
+
+    def kv_pieces(self, model: Model, tokens: int) -> int:
+        """Contiguous pieces that KV of `tokens` tokens is in on a rank: K and V of each layer apart, or together."""
+        blocks = math.ceil(tokens / self.block_tokens)
+        return blocks * (2 * model.layers if self.kv_layout == "layers_apart" else 1)
 
     def kv_capacity_bytes(self, model: Model, hbm_bytes: float) -> float:
         """KV bytes one instance holds in HBM, over its ranks: utilisation x HBM - weights - activations.

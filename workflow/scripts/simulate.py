@@ -15,7 +15,7 @@ from pipeline.runs import Told, cell_id_of, cells_row, provenance_rows, rate_per
 from pipeline.schema import SIMULATED, TABLES
 from pipeline.serving import recorder
 from pipeline.serving.simulate import simulate
-from pipeline.trace.shaping import at_rate
+from pipeline.trace.shaping import loaded
 
 
 def work(job: Job) -> None:
@@ -38,7 +38,7 @@ def simulate_cell(job: Job, item: Mapping[str, Any]) -> dict[str, pa.Table]:
     if "capacity" in folders:
         capacity_per_s = json.loads((folders["capacity"] / "capacity.json").read_text())["capacity_per_s"]
     offered_per_s = rate_per_s(cell, capacity_per_s, trace)
-    scenario = scenario_of(cell, at_rate(trace, offered_per_s), plant)
+    scenario = scenario_of(cell, loaded(trace, offered_per_s), plant)
     output = simulate(scenario)
     taus = Taus(scenario.prefill_s_per_token, scenario.decode_s_per_token)
     told = Told(
@@ -53,7 +53,7 @@ def simulate_cell(job: Job, item: Mapping[str, Any]) -> dict[str, pa.Table]:
         offered_per_s=offered_per_s,
     )
     return {
-        "cells": cells_row(told, trace, plant, taus, recorder.figures(output)),
+        "cells": cells_row(told, scenario.trace, plant, taus, recorder.figures(output)),
         "provenance": provenance_rows(told, plant, _inputs.trace_quality(folders["trace"])),
         **recorder.tables(output, told.cell_id),
     }

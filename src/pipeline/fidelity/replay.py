@@ -22,6 +22,9 @@ from pipeline.values import Cluster, Engine, Model, Pool, Slo
 
 BALANCER = VllmBalancer(poll_interval_s=0.1, drain="completion", waiting_weight=4.0, own_sends=1.0)
 """Between data-parallel engines, as in conf/routing/vllm_balancer.yaml; of no effect with one."""
+PLACEMENT = Placement(
+    name="gpu_only", inclusion="exclusive", demote=False, load_or_recompute="always_load", write_buffer_s=0.0
+)
 AMPLE_KV_BLOCKS = 40_000
 """KV blocks where a run did not record them, since they never bound it."""
 
@@ -74,7 +77,7 @@ def scenario_of(case: Case, table: StepTable, seed: int) -> Scenario:
         engine=_engine(case),
         capacity_blocks=[AMPLE_KV_BLOCKS if case.kv_blocks is None else case.kv_blocks, 0, 0, 0],
         eviction=Lru(),
-        placement=Placement(name="gpu_only", inclusion="exclusive", demote=False, load_or_recompute="always_load"),
+        placement=PLACEMENT,
         step_table=table,
         links={},
         instances_per_node=1,
@@ -127,6 +130,8 @@ def _engine(case: Case) -> Engine:
         kv_budget_tokens=None,
         prefix_cache=case.prefix_cache,
         async_scheduling=case.async_scheduling,
+        block_tokens=case.block_tokens,
+        kv_layout="layers_together",
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pipeline.spec import Spec
+from pipeline.spec import NonNegative, Spec
 
 CAUSES = ("onboard", "prefetch", "offload", "demote", "kv_handoff")
 ONBOARD, PREFETCH, OFFLOAD, DEMOTE, KV_HANDOFF = range(5)
@@ -15,9 +15,12 @@ class Placement(Spec):
 
     inclusion: exclusive keeps a block in one tier at a time. demote: an evicted block goes one tier down; else it is
     dropped, and the tiers below HBM stay empty. load_or_recompute: what happens to hits below HBM.
+    write_buffer_s: writes into a tier that may be waiting for its link, in seconds of that link; a block evicted beyond
+    that is dropped. A block that waits is hit from the buffer.
     """
 
     name: str
     inclusion: Literal["exclusive"]
     demote: bool
     load_or_recompute: Literal["always_load"]
+    write_buffer_s: NonNegative

@@ -262,10 +262,16 @@ def _leave_tier(stack: Stack, tier: int, block: int) -> None:
 
 @njit(cache=True)
 def _demote(stack: Stack, policies: StackPolicies, block: int, time_s: float) -> None:
-    """Put a block evicted from HBM one tier down, what that pushes out one further, and so on; the last is dropped."""
+    """Put a block evicted from HBM one tier down, what that pushes out one further, and so on; the last is dropped.
+
+    So is one that would be written into a tier whose link is behind by more than the write buffer holds.
+    """
     source = HBM
     target = stack.below[HBM]
     while target != NONE:
+        if stack.write_free_s[target] > time_s + stack.write_buffer_s:
+            stack.dropped_blocks[target] += 1
+            return
         pushed_out = NONE
         if stack.used_blocks[target] == stack.capacity_blocks[target]:
             pushed_out = calls.victim(policies.functions, policies.states[target], lower_pins(stack), time_s)

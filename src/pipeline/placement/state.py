@@ -41,7 +41,15 @@ class StackPolicies(NamedTuple):
 
 def _numbers() -> list[tuple[Any, ...]]:
     tiers, moves = (len(TIERS),), (len(TIERS), len(TIERS), len(CAUSES))
-    by_tier = ("below", "capacity_blocks", "used_blocks", "peak_blocks", "hit_blocks", "evicted_blocks")
+    by_tier = (
+        "below",
+        "capacity_blocks",
+        "used_blocks",
+        "peak_blocks",
+        "hit_blocks",
+        "evicted_blocks",
+        "dropped_blocks",
+    )
     return [
         *((name, np.int64, tiers) for name in by_tier),
         *((name, np.int64) for name in ("pinned_blocks", "private_blocks", "missed_blocks")),
@@ -49,6 +57,8 @@ def _numbers() -> list[tuple[Any, ...]]:
         ("moved_blocks", np.int64, moves),
         ("used_block_seconds", np.float64, tiers),
         ("last_s", np.float64),
+        ("write_free_s", np.float64, tiers),
+        ("write_buffer_s", np.float64),
     ]
 
 
@@ -74,6 +84,7 @@ def make_stack(
     stack = _empty(block_count)
     stack.capacity_blocks[:] = capacity
     stack.below[:] = _below(capacity, placement)
+    stack.write_buffer_s = placement.write_buffer_s
     hbm, dram, ssd, remote = (eviction.state(block_count if blocks else 0, int(blocks)) for blocks in capacity)
     return stack, StackPolicies((hbm, dram, ssd, remote), eviction.functions())
 

@@ -17,7 +17,7 @@ from pipeline.placement.stack import (
     reserve,
     take_pending,
 )
-from pipeline.placement.state import pins
+from pipeline.placement.state import IN_HBM, pins, where
 from pipeline.serving.link import CAUSE_COUNT, TIER_COUNT, occupy
 from pipeline.serving.state import NONE, Machine, Row, loader
 
@@ -49,11 +49,23 @@ def leading_hits(x: Machine, job: Row) -> tuple[int, int, int]:
     start = job.chain_start
     looked_up = min(job.chain_blocks, (known_tokens(job) - 1) // x.engine.block_tokens)
     run = match(x.stack, x.ids, start, start + looked_up)
+    if job.remote_tokens > 0:
+        run = _leading_in_hbm(x, start, run)
     users = pins(x.stack)
     pinned = 0
     for k in range(start, start + run):
         pinned += users[x.ids[k]] > 0
     return run, pinned, looked_up
+
+
+@njit(cache=True)
+def _leading_in_hbm(x: Machine, start: int, run: int) -> int:
+    """How many of the first `run` blocks lie in HBM: what is below comes from the instance that holds them all."""
+    tiers_of = where(x.stack)
+    kept = 0
+    while kept < run and tiers_of[x.ids[start + kept]] & IN_HBM:
+        kept += 1
+    return kept
 
 
 @njit(cache=True)
@@ -119,4 +131,6 @@ def charge_moves(x: Machine, time_s: float) -> None:
         for target in range(TIER_COUNT):
             for cause in range(CAUSE_COUNT):
                 if moves[source, target, cause] > 0 and cause != ONBOARD:
-                    occupy(x.links, x.engine.number, source, target, cause, moves[source, target, cause], time_s)
+                    x.stack.write_free_s[target] = occupy(
+                        x.links, x.engine.number, source, target, cause, moves[source, target, cause], time_s
+                    )

@@ -61,8 +61,8 @@ class Scenario:
 
     @property
     def pieces_per_block(self) -> int:
-        """Contiguous pieces of a block on one rank: K and V of each layer lie apart."""
-        return 2 * self.model.layers
+        """Contiguous pieces of a block of the trace on one rank."""
+        return self.engine.kv_pieces(self.model, self.trace.block_tokens)
 
     @property
     def roles(self) -> list[Role]:

@@ -40,6 +40,8 @@ ENGINE = Engine(
     kv_budget_tokens=None,
     prefix_cache=True,
     async_scheduling=False,
+    block_tokens=BLOCK_TOKENS,
+    kv_layout="layers_apart",
 )
 ROUTER = CostModel(
     poll_interval_s=1.0,
@@ -69,7 +71,9 @@ def _scenario(cluster: Cluster) -> Scenario:
         engine=ENGINE,
         capacity_blocks=[6, 4, 4, 0],
         eviction=Lru(),
-        placement=Placement(name="tiered", inclusion="exclusive", demote=True, load_or_recompute="always_load"),
+        placement=Placement(
+            name="tiered", inclusion="exclusive", demote=True, load_or_recompute="always_load", write_buffer_s=1.0
+        ),
         step_table=linear_step_table(1e-3, 1e-6, 1e-9, 1e-9),
         links=links,
         instances_per_node=1,

@@ -12,6 +12,8 @@ from pipeline.trace.selection import take
 
 WARM_UP_RATIO = 0.25
 """Share of the time over which sessions start that is not judged."""
+LONG_SESSION_QUANTILE, WARM_UP_SESSIONS = 0.95, 1.25
+"""The warm-up is to last as long as so many sessions of a length that so many do not exceed."""
 
 
 def counts_by_arrival(trace: RequestTrace) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
@@ -44,9 +46,30 @@ def at_rate(trace: RequestTrace, rate_per_s: float) -> RequestTrace:
         )
     start_s = trace.arrival_s[_start(trace)]
     arrival_s: Floats = start_s * (before / rate_per_s) + (trace.arrival_s - start_s)
-    scaled = replace(trace, arrival_s=arrival_s)
     order = np.argsort(arrival_s, kind="stable")
-    return take(scaled, order)
+    return take(replace(trace, arrival_s=arrival_s), order)
+
+
+def loaded(trace: RequestTrace, rate_per_s: float) -> RequestTrace:
+    """What a simulation at `rate_per_s` gets: the trace at that rate, of closed loops as many sessions as it takes.
+
+    That is: whole sessions that start while the load settles (longer than nearly every session lasts, think times
+    alone) and is judged (three times as long); all there are, if they are fewer. An open-loop trace is kept whole.
+    """
+    scaled = at_rate(trace, rate_per_s)
+    return scaled if counts_by_arrival(trace).all() else _enough(scaled)
+
+
+def _enough(trace: RequestTrace) -> RequestTrace:
+    first = _start(trace)
+    start_s = trace.arrival_s[first]
+    starts, session = np.unique(first, return_inverse=True)
+    length_s = np.zeros(starts.size)
+    np.maximum.at(length_s, session, trace.arrival_s - start_s)
+    warm_up_s = WARM_UP_SESSIONS * float(np.quantile(length_s, LONG_SESSION_QUANTILE))
+    if warm_up_s == 0:
+        return trace
+    return take(trace, np.flatnonzero(start_s <= warm_up_s / WARM_UP_RATIO))
 
 
 def saturating(trace: RequestTrace) -> RequestTrace:

@@ -129,8 +129,10 @@ def caveats(row: Row) -> list[str]:
         found.append("load too light to tell options apart: 99 % or more in SLO under each")
     if row["infinite_cache_hit_ratio"] == 0:
         found.append("no block is used twice, or the trace has no prefixes: tiers and policies cannot matter")
+    if row["is_one_trace"]:
+        found.append("one trace: seeds only shift its arrivals, so intervals are too narrow")
     if not row["is_settled"]:
-        found.append("warm-up shorter than a session: the load had not settled, raise trace.session_count")
+        found.append("warm-up shorter than the sessions: the load had not settled")
     if row["goodput_per_s"] == 0:
         found.append("nothing meets the SLO at this load")
     return found

@@ -5,15 +5,19 @@
 -- better_count: options of the context shown better than the reference
 -- worse_count: options shown worse than the reference
 -- equal_count: options shown equal to the reference
--- unclear_count: options about which nothing is shown
+-- unclear_count: options not shown to be at most equal to the reference, nor better
 -- tiers_count: tier options compared
 -- cheaper_count: tier options cheaper than the recommended one
 -- tiers_verdict: one size, shown (cheaper ones worse, dearer ones no better), not shown, or too few seeds
--- least_attainment_ratio: lowest SLO attainment among the configurations of the workload [ratio]
+-- least_attainment_ratio: lowest SLO attainment among the options compared with the recommended one [ratio]
+-- is_one_trace: true for a trace read from a file: its seeds are the same requests at slightly other times
 -- is_settled: false if the warm-up of any simulation of the workload is shorter than its sessions
 -- cell_count: simulations of the workload
--- is_shown: whether seeds suffice for tiers and option both
-with ranked as (
+-- is_shown: whether seeds suffice for tiers and option both, under a settled load that tells options apart
+with one_trace as (
+    select study, trace, bool_or(path <> 'generated') as is_one_trace from trace_quality group by study, trace
+),
+ranked as (
     select r.*, f.tiers_usd, p.equivalence_ratio, coalesce(r.goodput_per_s, 0) as gained_per_s
     from ranking as r
     inner join capacity_frontier as f using (config_id)
@@ -43,7 +47,11 @@ options as (
         count(*) filter (verdict = 'better') as better_count,
         count(*) filter (verdict = 'worse') as worse_count,
         count(*) filter (verdict = 'equal') as equal_count,
-        count(*) filter (verdict in ('not shown', 'too few seeds', 'no reference')) as unclear_count
+        count(*) filter (
+            verdict in ('not shown', 'too few seeds', 'no reference')
+            and not coalesce(difference_high_per_s <= equivalence_ratio * reference_goodput_per_s, false)
+        ) as unclear_count,
+        min(slo_attainment_ratio) as least_attainment_ratio
     from ranked
     group by context_id
 ),
@@ -84,8 +92,9 @@ tiers_shown as (
 workload as (
     select
         workload_id, sum(seed_count) as cell_count, count(distinct tiers) as tiers_count,
-        min(slo_attainment_ratio) as least_attainment_ratio, bool_and(is_settled) as is_settled
+        bool_and(is_settled) as is_settled, bool_or(is_one_trace) as is_one_trace
     from ranked
+    left join one_trace using (study, trace)
     group by workload_id
 )
 select
@@ -98,9 +107,9 @@ select
     c.option_count, c.verdict as option_verdict,
     o.better_count, o.worse_count, o.equal_count, o.unclear_count,
     w.tiers_count, coalesce(s.cheaper_count, 0) as cheaper_count, coalesce(s.tiers_verdict, 'one size') as tiers_verdict,
-    c.seed_count, c.outcome_count, w.cell_count, w.least_attainment_ratio,
-    c.is_calibrated, w.is_settled, c.calibration_source, c.extrapolated_time_ratio,
-    c.outcome_count > 1
+    c.seed_count, c.outcome_count, w.cell_count, o.least_attainment_ratio,
+    c.is_calibrated, w.is_settled, coalesce(w.is_one_trace, false) as is_one_trace, c.calibration_source, c.extrapolated_time_ratio,
+    c.outcome_count > 1 and w.is_settled and not coalesce(w.is_one_trace, false) and o.least_attainment_ratio < 0.99
     and coalesce(s.tiers_verdict, 'one size') in ('one size', 'shown')
     and (c.verdict = 'better' or o.unclear_count = 0) as is_shown,
     c.config_id, c.context_id, c.workload_id
