@@ -12,6 +12,7 @@ include: "workflow/rules/predictor.smk"
 include: "workflow/rules/traffic.smk"
 include: "workflow/rules/placement.smk"
 include: "workflow/rules/routing.smk"
+include: "workflow/rules/fidelity.smk"
 include: "workflow/rules/warehouse.smk"
 
 

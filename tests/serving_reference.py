@@ -30,6 +30,17 @@ class Job:
     def known(self) -> int:
         return self.prompt + self.generated
 
+    @property
+    def wanted(self) -> int:
+        """Tokens to compute: none once the last output token is there, or sure to come."""
+        return 0 if self.generated == self.output else self.known - self.computed
+
+    def put_out(self, end_s: float) -> None:
+        self.generated += 1
+        if self.tokens_s:
+            self.max_gap_s = max(self.max_gap_s, end_s - self.tokens_s[-1])
+        self.tokens_s.append(end_s)
+
 
 class Blocks:
     """Pinned blocks, and unpinned ones by age of their release."""
@@ -112,7 +123,7 @@ class Reference:
         budget, preempted = self.limits.max_batched_tokens, False
         plan: list[tuple[Job, int]] = []
         for job in list(self.running):
-            tokens = min(job.known - job.computed, budget)
+            tokens = min(job.wanted, budget)
             while job in self.running and tokens and not self.extend(job, tokens):
                 self.preempt(self.running.pop())
                 preempted = True
@@ -142,10 +153,12 @@ class Reference:
 
     def preempt(self, job: Job) -> None:
         self.blocks.give_back(job)
+        if job.generated == job.output:
+            return
         job.computed, job.preempted = 0, job.preempted + 1
         self.waiting.insert(0, job)
 
-    def finish(self, plan: list[tuple[Job, int]], now_s: float) -> float:
+    def duration_s(self, plan: list[tuple[Job, int]]) -> float:
         prefill = [(q, job.computed) for job, q in plan if q > 1]
         decode = [job.computed + 1 for job, q in plan if q == 1]
         pairs = 0.0
@@ -153,18 +166,53 @@ class Reference:
             pairs += q * (k + q / 2)
         sequences = sum(job.computed + q == job.known for job, q in plan)
         counts: Any = (sum(q for q, _ in prefill), pairs, len(decode), float(sum(decode)), sequences)
-        end_s = now_s + step_time_s(self.table, *counts)[0]
+        return float(step_time_s(self.table, *counts)[0])
+
+    def finish(self, plan: list[tuple[Job, int]], now_s: float) -> float:
+        end_s = now_s + self.duration_s(plan)
         for job, tokens in plan:
             job.computed += tokens
             if job.computed == job.known:
-                job.generated += 1
-                if job.tokens_s:
-                    job.max_gap_s = max(job.max_gap_s, end_s - job.tokens_s[-1])
-                job.tokens_s.append(end_s)
+                job.put_out(end_s)
                 if job.generated == job.output:
                     self.blocks.give_back(job)
                     self.running.remove(job)
         return end_s
+
+
+class AsyncReference(Reference):
+    """A queue of two steps: one runs, the next is planned, as if the tokens of the first were there."""
+
+    def run(self) -> list[Job]:
+        coming, now_s = list(self.jobs), 0.0
+        queue: list[tuple[float, list[Job]]] = []
+        while coming or self.waiting or self.running:
+            while coming and coming[0].arrival_s <= now_s:
+                self.waiting.append(coming.pop(0))
+            free_s = queue[-1][0] if queue else now_s
+            plan = self.schedule()
+            if plan:
+                end_s = free_s + self.duration_s(plan)
+                queue.append((end_s, self.hand_over(plan, end_s)))
+            if plan and len(queue) == 1:
+                continue
+            if queue:
+                now_s, ended = queue.pop(0)
+                for job in ended:
+                    if job in self.running:
+                        self.blocks.give_back(job)
+                        self.running.remove(job)
+            elif coming:
+                now_s = max(now_s, coming[0].arrival_s)
+        return self.jobs
+
+    def hand_over(self, plan: list[tuple[Job, int]], end_s: float) -> list[Job]:
+        """Count the tokens of a step that is sure to run; return the requests that end with it."""
+        for job, tokens in plan:
+            job.computed += tokens
+            if job.computed == job.known:
+                job.put_out(end_s)
+        return [job for job, _ in plan if job.generated == job.output]
 
 
 def record(jobs: list[Job]) -> np.ndarray:

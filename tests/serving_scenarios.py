@@ -89,6 +89,7 @@ def engine(**changes: Any) -> Engine:
         "memory_utilisation": 0.9,
         "activation_bytes": 0.0,
         "prefix_cache": True,
+        "async_scheduling": False,
         "block_tokens": 16,
         "kv_layout": "layers_apart",
     }

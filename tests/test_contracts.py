@@ -9,6 +9,7 @@ import pytest
 
 from pipeline.cell import Cell
 from pipeline.config import Conf
+from pipeline.fidelity.runs import Runs
 from pipeline.spec import InputError, Spec, build
 from pipeline.values import Price
 from pipeline.warehouse.claims import Claims
@@ -25,7 +26,7 @@ def catalogue() -> dict[str, dict[str, Any]]:
 
 
 def _kind(group: str) -> Any:
-    others = {"price": Price, "claims": Claims}
+    others = {"price": Price, "claims": Claims, "fidelity": Runs}
     kind = others.get(group) or Cell.model_fields[group].annotation
     return kind if isinstance(kind, type) else Spec
 

@@ -33,6 +33,7 @@ def engine_of(**changes: Any) -> Engine:
         "memory_utilisation": 0.9,
         "activation_bytes": 0.0,
         "prefix_cache": True,
+        "async_scheduling": False,
         "block_tokens": 16,
         "kv_layout": "layers_together",
     }

@@ -11,7 +11,7 @@ from pipeline.plan import OUTPUTS, Plan
 from pipeline.spec import InputError
 
 ROOT = Path(__file__).parents[1]
-STUDIES = [file.stem for file in sorted((ROOT / "conf" / "study").glob("*.yaml"))]
+STUDIES = [file.stem for file in sorted((ROOT / "conf" / "study").glob("*.yaml")) if file.stem != "fidelity"]
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +32,7 @@ def _changed(before: Plan, after: Plan) -> dict[str, int]:
 @pytest.mark.parametrize("study", STUDIES)
 def test_every_study_lays_out(study: str) -> None:
     plan = _plan(study=study)
-    assert all(plan.keys(stage) for stage in OUTPUTS)
+    assert [stage for stage in OUTPUTS if not plan.keys(stage)] == ["replay"]
     assert len({cell["values"]["seed"] for item in plan.items["place"].values() for cell in item.config["cells"]}) >= 2
 
 
@@ -131,3 +131,27 @@ def test_without_kernel_tables_datasheet_figures_stand_in_and_it_is_said(monkeyp
     assert any("uncalibrated" in remark for remark in plan.remarks)
     (item,) = plan.items["calibrate"].values()
     assert item.config["hardware"]["source"] == {"_target_": "pipeline.hardware.datasheet.Datasheet"}
+
+
+def test_a_replay_is_a_job_of_its_own_for_each_run(tmp_path: Path) -> None:
+    for name in ("b", "a"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "meta.json").write_text("{}")
+    before = _plan(f"fidelity.cases={tmp_path}", "fidelity")
+    assert {stage: len(before.keys(stage)) for stage in OUTPUTS if before.keys(stage)} == {"replay": 2}
+    assert sorted(item.label for item in before.items["replay"].values()) == ["a", "b"]
+    assert len(_plan(f"fidelity.cases={tmp_path / 'a'}", "fidelity").keys("replay")) == 1
+    (tmp_path / "a" / "meta.json").write_text("[]")
+    assert _changed(before, _plan(f"fidelity.cases={tmp_path}", "fidelity")) == {"replay": 1}
+
+
+@pytest.mark.parametrize(
+    ("setting", "line"),
+    [
+        ("", "fidelity.cases: missing; set KVPLAN_DATA"),
+        ("fidelity.cases=/nowhere", "given '/nowhere', expected a folder"),
+    ],
+)
+def test_without_runs_to_replay_there_is_one_line(setting: str, line: str) -> None:
+    with pytest.raises(InputError, match=line):
+        _plan(setting, "fidelity")

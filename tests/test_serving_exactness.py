@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kernel_profiles import skew_samples, tables
 from serving_reference import Reference, record
 from serving_scenarios import Request, engine, links, make_trace, mixed, scenario, split
 
+from pipeline.predictor.kernel_tables import kernel_step_table
 from pipeline.predictor.step_table import linear_step_table
 from pipeline.serving.cluster import Cluster
 from pipeline.serving.engine import Engines
@@ -104,3 +106,11 @@ def test_one_event_per_step_and_one_call_for_many_give_the_same_bytes(cluster, c
     with pytest.MonkeyPatch.context() as patch:
         one_at_a_time(patch)
         assert fields(Cluster(case).run()) == long_run, "asking at every boundary changes something"
+
+
+@settings(max_examples=40, deadline=None)
+@given(trace=workloads(), limits=limits())
+def test_runs_of_decoding_see_the_same_unequal_lengths(trace, limits):
+    measured = kernel_step_table(tables(skew_samples()), 2, limits, 0.5, 0)
+    case = scenario(trace, engine=limits, step_table=measured)
+    assert fields(Cluster(case).run()) == fields(Cluster(case, coasts=False).run())

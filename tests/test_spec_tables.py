@@ -41,6 +41,7 @@ ENGINE = {
     "activation_bytes": 0,
     "kv_budget_tokens": None,
     "prefix_cache": True,
+    "async_scheduling": False,
     "block_tokens": 16,
     "kv_layout": "layers_together",
 }

@@ -42,6 +42,19 @@ def test_the_summary_names_choice_evidence_and_bounds(warehouse: Path) -> None:
     assert "NOT CALIBRATED" not in text
 
 
+def test_a_study_of_replays_says_how_far_they_are(tmp_path: Path) -> None:
+    metric = {"case": "gpu_8b", "source": "them", "measured": 100.0}
+    rows = [
+        metric | {"metric": "TTFT mean", "simulated": 97.0, "error_ratio": -0.03, "peer_error_ratio": 0.05},
+        metric | {"metric": "E2E mean", "simulated": 101.0, "error_ratio": 0.01, "peer_error_ratio": -0.01},
+    ]
+    warehouse = published(tmp_path, {"fidelity": rows})
+    expected = "mean absolute error 2.00 % over 2 metrics (the best peer: 3.00 %); worst TTFT mean, -3.00 %"
+    assert text_of(warehouse) == f"Study default: 1 real run replayed - gpu_8b: {expected}."
+    write_report(warehouse, "default", tmp_path / "report.html")
+    assert f"<li>gpu_8b: {expected}</li>" in (tmp_path / "report.html").read_text()
+
+
 def test_the_summary_says_loudly_what_is_weak(tmp_path: Path) -> None:
     parts = [
         with_met(cell(name, eviction=name, is_calibrated=name == "lru", calibration_source="datasheet"), met)

@@ -15,7 +15,7 @@ from pipeline.spec import InputError
 
 STAGES = ("place", "route")
 NO_DATA = "KVPLAN_DATA is not set: synthetic traffic only, no real trace (README.md, 'Your own trace')"
-NOT_IN_A_CELL = ("study", "price", "report_slo", "claims")
+NOT_IN_A_CELL = ("study", "price", "report_slo", "claims", "fidelity")
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,10 @@ class CellConfig:
 
 @dataclass(frozen=True)
 class Study:
-    """A study, expanded: its cells, the axes that scatter them over jobs, the report's values, remarks for the user."""
+    """A study, expanded: its cells, the axes that scatter them over jobs, the report's values, remarks for the user.
+
+    replays: the measured runs that it replays, with the seed of what is trained for them; None for a study without.
+    """
 
     name: str
     about: str
@@ -43,6 +46,7 @@ class Study:
     scatter: Mapping[str, Sequence[str]]
     report: Mapping[str, Any]
     remarks: Sequence[str]
+    replays: Mapping[str, Any] | None = None
 
 
 def load_study(conf: Conf, name: Any, texts: Sequence[str]) -> Study:
@@ -75,7 +79,8 @@ def load_study(conf: Conf, name: Any, texts: Sequence[str]) -> Study:
         "reference_routing": study["route"]["reference"].get("routing", choices["routing"]),
     }
     scatter = {stage: tuple(study[stage]["scatter"]) for stage in STAGES}
-    return Study(study["name"], study["about"], cells, scatter, report, tuple(dict.fromkeys(remarks)))
+    replays = {"runs": base["fidelity"], "seed": base["train_seed"]} if "replays" in study else None
+    return Study(study["name"], study["about"], cells, scatter, report, tuple(dict.fromkeys(remarks)), replays)
 
 
 def _check(conf: Conf, setting: Setting) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.cell import Cell
+from pipeline.fidelity.runs import Runs, checksum
 from pipeline.grid import CellConfig, Study
 from pipeline.hardware.spec import Hardware
 from pipeline.provenance import Sources, digest
@@ -28,6 +29,7 @@ OUTPUTS = {
     "trace": ("trace.npz", "trace_quality.parquet"),
     "capacity": ("capacity.json",),
     "place": tuple(f"{table}.parquet" for table in SIMULATED),
+    "replay": ("fidelity.parquet",),
     "route": tuple(f"{table}.parquet" for table in (*SIMULATED, "routing_decisions")),
 }
 
@@ -99,7 +101,16 @@ def make_plan(study: Study, root: Path) -> Plan:
     for (stage, *names), cells in shards.items():
         upstream = {s: [cell["upstream"][s] for cell in cells] for s in cells[0]["upstream"]}
         plan.add(stage, " x ".join(names), {"study": study.name, "cells": cells}, upstream)
+    if study.replays is not None:
+        _replays(plan, study.replays)
     return plan
+
+
+def _replays(plan: Plan, replays: Mapping[str, Any]) -> None:
+    """Lay out a job for each measured run that the study replays."""
+    for folder in build(replays["runs"], "fidelity", Runs).folders():
+        config = {**replays, "folder": str(folder.resolve()), "checksum": checksum(folder)}
+        plan.add("replay", folder.name, config, {})
 
 
 def _cell_item(plan: Plan, cell: CellConfig) -> dict[str, Any]:

@@ -77,6 +77,7 @@ class Engine(EngineLimits):
     activation_bytes: NonNegative = Field(description="HBM kept for activations and buffers, per rank")
     kv_budget_tokens: Count | None = Field(None, description="KV capacity; null: what HBM leaves after weights")
     prefix_cache: bool
+    async_scheduling: bool = Field(description="plan a step while the one before it runs")
     block_tokens: Count = Field(description="tokens of a KV block: what is copied between tiers in one piece")
     kv_layout: Literal["layers_apart", "layers_together"]
 

@@ -14,6 +14,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from pipeline.predictor.joint_attention import NO_JOINT, JointAttention, joint_attention_s
+
 Floats = NDArray[np.float64]
 
 
@@ -27,6 +29,8 @@ class StepTable(NamedTuple):
     decode_coefficients c: baseline seconds c0 + c1 d + c2 d c, d decoding requests, c their mean KV tokens;
         decode_count_edges, decode_context_edges, decode_ratio: likewise.
     profiled: largest T, sequences, q, q + k, d, c among the samples.
+    joint: attention of prefill and decode together, where that was measured; it then takes the place of both.
+    prefill_step_s: calibrated seconds that a step with a prefill takes longer than its parts.
     """
 
     dense_s: Floats
@@ -42,6 +46,8 @@ class StepTable(NamedTuple):
     decode_context_edges: Floats
     decode_ratio: Floats
     profiled: Floats
+    joint: JointAttention = NO_JOINT
+    prefill_step_s: float = 0.0
 
 
 @njit(cache=True)
@@ -106,15 +112,31 @@ def step_time_s(
     decode_requests: int,
     decode_context_tokens: float,
     sequences: int,
+    decode_square_tokens: int = 0,
+    decode_most_tokens: int = 0,
 ) -> tuple[float, float]:
     """Time of one engine step, and the part of it that lies outside the profiled range, both in seconds.
 
     prefill_pairs: sum over prefill chunks of q (k + q/2), their query-key pairs. decode_context_tokens: KV length of
-    the decoding requests, summed. sequences: requests in the step that yield a token.
+    the decoding requests, summed; decode_square_tokens, decode_most_tokens: its squares summed, and its maximum (needed
+    where unequal lengths were measured). sequences: requests in the step that yield a token.
     """
     tokens = prefill_tokens + decode_requests
     time_s = _per_count(t.dense_s, t.dense_slope_s, tokens) + _per_count(t.logits_s, t.logits_slope_s, sequences)
     outside_s = time_s if tokens > t.profiled[0] or sequences > t.profiled[1] else 0.0
+    if prefill_tokens > 0:
+        time_s += t.prefill_step_s
+    if t.joint.time_s.size > 0:
+        part_s, outside = _joint_s(
+            t.joint,
+            prefill_tokens,
+            prefill_pairs,
+            decode_requests,
+            decode_context_tokens,
+            decode_square_tokens,
+            decode_most_tokens,
+        )
+        return time_s + part_s, outside_s + part_s if outside else outside_s
     if prefill_tokens > 0:
         cached = max(prefill_pairs / prefill_tokens - prefill_tokens / 2, 0.0)
         part_s = prefill_step_attention_s(t, float(prefill_tokens), prefill_pairs)
@@ -130,15 +152,29 @@ def step_time_s(
     return time_s, outside_s
 
 
+@njit(cache=True)
+def _joint_s(
+    joint: JointAttention, tokens: int, pairs: float, requests: int, context: float, squares: int, most: int
+) -> tuple[float, bool]:
+    """Attention as measured of prefill and decode together; a decoding request's own token is not cached yet."""
+    mean, spread = 0.0, 0.0
+    if requests > 0:
+        mean = context / requests - 1.0
+        spread = np.sqrt(max(requests * float(squares) - context * context, 0.0)) / requests
+    return joint_attention_s(joint, float(tokens), pairs, float(requests), mean, spread, most - 1.0)
+
+
 def to_arrays(t: StepTable) -> dict[str, NDArray[Any]]:
     """Give the fields of a table as named arrays, to be written."""
-    return {name: np.asarray(value) for name, value in t._asdict().items()}
+    joint = {f"joint_{name}": value for name, value in t.joint._asdict().items()}
+    return {name: np.asarray(value) for name, value in t._asdict().items() if name != "joint"} | joint
 
 
 def from_arrays(arrays: Mapping[str, NDArray[Any]]) -> StepTable:
     """Give back the table that `to_arrays` took apart."""
     fields: dict[str, Any] = {name: value if value.ndim else float(value) for name, value in arrays.items()}
-    return StepTable(**fields)
+    joint = JointAttention(**{name: fields.pop(f"joint_{name}") for name in JointAttention._fields})
+    return StepTable(**fields, joint=joint)
 
 
 def constant_step_table(step_s: float) -> StepTable:

@@ -37,7 +37,7 @@ def coast(x: Machine, table: StepTable, limit_s: float) -> None:
     """
     engine = x.engine
     count = engine.running_count
-    steps, context, next_block = _plan(x)
+    steps, context, squares, most, next_block = _plan(x)
     done = ZERO
     start_s, first_end_s, longest_s = engine.clock_s, engine.clock_s, 0.0
     while done < steps and start_s < limit_s:
@@ -47,7 +47,7 @@ def coast(x: Machine, table: StepTable, limit_s: float) -> None:
                 break
             charge_moves(x, start_s)
         observe(engine, start_s, used_blocks(x.stack))
-        time_s, outside_s = step_time_s(table, ZERO, 0.0, count, float(context), count)
+        time_s, outside_s = step_time_s(table, ZERO, 0.0, count, float(context), count, squares, most)
         spend(x, time_s, outside_s)
         engine.emitted += count
         end_s = start_s + time_s
@@ -56,7 +56,9 @@ def coast(x: Machine, table: StepTable, limit_s: float) -> None:
         else:
             longest_s = max(longest_s, end_s - start_s)
         start_s = end_s
+        squares += 2 * context + count
         context += count
+        most += 1
         done += 1
     if done > 0:
         _put_out(x, done, first_end_s, longest_s, start_s)
@@ -64,20 +66,25 @@ def coast(x: Machine, table: StepTable, limit_s: float) -> None:
 
 
 @njit(cache=True)
-def _plan(x: Machine) -> tuple[int, int, int]:
+def _plan(x: Machine) -> tuple[int, int, int, int, int]:
     """Return the steps until one completes a request, the KV tokens in the next step, and the first to need blocks.
+
+    The KV tokens as their sum over requests, the sum of their squares, and their maximum.
 
     `scheduled` holds for each running request the step in which it next needs a block or fills one.
     """
     batch, due = running(x.engine), scheduled(x.engine)
-    steps, context, first = FAR, 0, FAR
+    steps, context, squares, most, first = FAR, ZERO, ZERO, ZERO, FAR
     for k in range(x.engine.running_count):
         job = x.rows[batch[k]]
         steps = min(steps, job.output_tokens - job.generated_tokens - 1)
-        context += job.computed_tokens + 1
+        tokens = job.computed_tokens + 1
+        context += tokens
+        squares += tokens * tokens
+        most = max(most, tokens)
         due[k] = _next_due(x, job, ZERO)
         first = min(first, due[k])
-    return steps, context, first
+    return steps, context, squares, most, first
 
 
 @njit(cache=True)

@@ -126,7 +126,8 @@ def _make_engine(scenario: Scenario, rows: Rows, number: int, loader_blocks: int
     )
     longest = int((rows.input_tokens + rows.output_tokens).max(initial=1))
     engine.max_idle_steps = IDLE_STEPS_PER_TOKEN * longest + 1000
-    engine.coasts = coasts
+    engine.coasts = coasts and not limits.async_scheduling
+    engine.plans_ahead = limits.async_scheduling
     engine.poll_s = scenario.router.poll_interval_s
     engine.bin_s = engine.bin_end_s = FIRST_BIN_S if interval_s is None else interval_s
     return engine

@@ -15,7 +15,8 @@ from numba.extending import intrinsic
 from pipeline.eviction.base import STATE_TYPE
 from pipeline.eviction.records import make_record, view_float_table
 from pipeline.placement.state import STACK_TYPE
-from pipeline.predictor.step_table import StepTable, constant_step_table
+from pipeline.predictor.joint_attention import JointAttention
+from pipeline.predictor.step_table import StepTable, constant_step_table, to_arrays
 from pipeline.serving.link import LINKS_TYPE
 from pipeline.serving.state import ENGINE_TYPE, ENTRY_TYPE, ROW_TYPE, Floats
 
@@ -24,9 +25,9 @@ TableRecord = np.record
 
 def pack(table: StepTable) -> TableRecord:
     """Copy a step table into one record."""
-    fields = table._asdict()
-    arrays = {name: np.asarray(value, np.float64) for name, value in fields.items() if np.ndim(value)}
-    numbers = {name: value for name, value in fields.items() if not np.ndim(value)}
+    fields = to_arrays(table)
+    arrays = {name: np.asarray(value, np.float64) for name, value in fields.items() if value.ndim}
+    numbers = {name: float(value) for name, value in fields.items() if not value.ndim}
     record = make_record([(name, np.float64) for name in numbers], arrays)
     for name, value in numbers.items():
         record[name] = value
@@ -58,6 +59,16 @@ def unpack(t: TableRecord) -> StepTable:
         _vector(t, t.decode_context_edges_at, t.decode_context_edges_rows),
         view_float_table(t, t.decode_ratio_at, t.decode_ratio_rows, t.decode_ratio_columns),
         _vector(t, t.profiled_at, t.profiled_rows),
+        JointAttention(
+            _vector(t, t.joint_new_at, t.joint_new_rows),
+            _vector(t, t.joint_cached_at, t.joint_cached_rows),
+            _vector(t, t.joint_decodes_at, t.joint_decodes_rows),
+            _vector(t, t.joint_context_at, t.joint_context_rows),
+            _vector(t, t.joint_time_s_at, t.joint_time_s_rows),
+            view_float_table(t, t.joint_trees_at, t.joint_trees_rows, t.joint_trees_columns),
+            _vector(t, t.joint_roots_at, t.joint_roots_rows),
+        ),
+        t.prefill_step_s,
     )
 
 

@@ -62,10 +62,11 @@ def schedule(x: Machine, now_s: float) -> bool:
 def _schedule_running(x: Machine, budget: int, now_s: float) -> tuple[int, bool]:
     batch, tokens = running(x.engine), scheduled(x.engine)
     preempted = False
+    some_end = x.engine.plans_ahead
     k = 0
     while k < x.engine.running_count:
         job = x.rows[batch[k]]
-        wanted = min(known_tokens(job) - job.computed_tokens, budget)
+        wanted = 0 if some_end and ends(job) else min(known_tokens(job) - job.computed_tokens, budget)
         if wanted > 0:
             fits = extend(x, job, job.computed_tokens, wanted, now_s)
             while not fits and x.engine.running_count > k:
@@ -82,10 +83,19 @@ def _schedule_running(x: Machine, budget: int, now_s: float) -> tuple[int, bool]
 
 
 @njit(cache=True)
+def ends(job: Row) -> bool:
+    """Say whether the row has put out its last token, or will with the step under way."""
+    return job.generated_tokens == job.output_tokens
+
+
+@njit(cache=True)
 def _preempt(x: Machine, row: int, now_s: float) -> None:
-    """Take the row's blocks away and put it at the head of the queue."""
+    """Take the row's blocks away and put it at the head of the queue, unless it ends with the step under way."""
     job = x.rows[row]
-    give_back(x, job, now_s)
+    if not (ends(job) and job.keeps):
+        give_back(x, job, now_s)
+    if ends(job):
+        return
     job.computed_tokens = 0
     job.preemption_count += 1
     push_front(x.engine, x.rows, WAITING, row)

@@ -49,6 +49,8 @@ ROW = np.dtype(
         ("keeps", np.int64),
         ("remote_tokens", np.int64),
         ("arrival_s", np.float64),
+        # When the engine took it from its input: the first boundary between steps from its arrival on.
+        ("taken_s", np.float64),
         # Progress. computed_tokens have KV; cached_blocks: pinned blocks of its chain; load_blocks: on their way by
         # source tier, those of another instance as the last; waits_for: row whose load it shares; awaited_loads: its
         # own and that one, while under way; next_row: in a queue.
@@ -78,7 +80,7 @@ ROW = np.dtype(
 
 _ENGINE: list[tuple[Any, ...]] = [
     # Limits. max_idle_steps: more steps than that without completing a request are an error; poll_s: between two
-    # polls; coasts: runs of mere decoding are done in one go.
+    # polls; coasts: runs of mere decoding are done in one go; plans_ahead: async scheduling.
     ("number", np.int64),
     ("max_running", np.int64),
     ("max_batched_tokens", np.int64),
@@ -86,8 +88,10 @@ _ENGINE: list[tuple[Any, ...]] = [
     ("max_idle_steps", np.int64),
     ("poll_s", np.float64),
     ("coasts", np.int64),
+    ("plans_ahead", np.bool_),
     # Queues and batch. clock_s: start of the next step, inf while there is nothing to do; decoding: every running row
-    # has put out a token and lacks the next; blocked: the head of the queue did not fit, and nothing has changed since.
+    # has put out a token and lacks the next; blocked: the head of the queue did not fit, and nothing has changed since;
+    # planned: `scheduled` already holds the next step.
     ("clock_s", np.float64),
     ("head", np.int64, (QUEUES,)),
     ("tail", np.int64, (QUEUES,)),
@@ -95,6 +99,7 @@ _ENGINE: list[tuple[Any, ...]] = [
     ("running_count", np.int64),
     ("decoding", np.int64),
     ("blocked", np.int64),
+    ("planned", np.bool_),
     ("load_count", np.int64),
     ("evicted_seen", np.int64),
     ("idle_steps", np.int64),
@@ -145,7 +150,7 @@ def make_rows(count: int) -> Rows:
     rows.status = ABSENT
     rows.waits_for = NONE
     rows.next_row = NONE
-    for name in ("scheduled_s", "load_start_s", "first_token_s", "last_token_s"):
+    for name in ("taken_s", "scheduled_s", "load_start_s", "first_token_s", "last_token_s"):
         rows[name] = np.nan
     return rows
 

@@ -8,7 +8,7 @@ from numba import njit
 from pipeline.predictor.step_table import StepTable, step_time_s
 from pipeline.serving.blocks import charge_moves, give_back, known_tokens, used_blocks
 from pipeline.serving.observe import observe
-from pipeline.serving.schedule import schedule
+from pipeline.serving.schedule import ends, schedule
 from pipeline.serving.state import (
     COMPLETED,
     DONE,
@@ -28,28 +28,37 @@ ZERO = int64(0)
 def step(x: Machine, table: StepTable) -> float:
     """Do the step that starts at the engine's clock, which moves to its end; to infinity if there is nothing to do.
 
+    With async scheduling this step was planned when the one before it began, and the next is planned now: all that is
+    known of this one by then is that each of its requests puts out a token at its end.
     Returns when others must hear of something in it (a load, the end of an awaited request), else infinity.
     """
     engine = x.engine
     now_s = engine.clock_s
     loads = engine.load_count
-    busy = schedule(x, now_s)
+    if engine.plans_ahead:
+        _release_ended(x, now_s)
+    busy = engine.planned or schedule(x, now_s)
+    engine.planned = False
     charge_moves(x, now_s)
     observe(engine, now_s, used_blocks(x.stack))
-    heard_s = now_s if engine.load_count > loads else np.inf
     engine.clock_s = np.inf
     engine.decoding = 0
+    heard_s = np.inf
     if busy:
         engine.clock_s = now_s + _duration_s(x, table)
         if _finish(x, engine.clock_s):
-            heard_s = min(heard_s, engine.clock_s)
-    return heard_s
+            heard_s = engine.clock_s
+        if engine.plans_ahead:
+            engine.planned = schedule(x, now_s)
+            charge_moves(x, now_s)
+            observe(engine, now_s, used_blocks(x.stack))
+    return min(heard_s, now_s) if engine.load_count > loads else heard_s
 
 
 @njit(cache=True)
 def _duration_s(x: Machine, table: StepTable) -> float:
     batch, tokens = running(x.engine), scheduled(x.engine)
-    prefill, decodes, context, sequences = ZERO, ZERO, ZERO, ZERO
+    prefill, decodes, context, sequences, squares, most = ZERO, ZERO, ZERO, ZERO, ZERO, ZERO
     pairs = 0.0
     for k in range(x.engine.running_count):
         new = tokens[k]
@@ -60,11 +69,13 @@ def _duration_s(x: Machine, table: StepTable) -> float:
         if new == 1:
             decodes += 1
             context += present + 1
+            squares += (present + 1) * (present + 1)
+            most = max(most, present + 1)
         else:
             prefill += new
             pairs += new * (present + new / 2)
         sequences += present + new == known_tokens(job)
-    time_s, outside_s = step_time_s(table, prefill, pairs, decodes, float(context), sequences)
+    time_s, outside_s = step_time_s(table, prefill, pairs, decodes, float(context), sequences, squares, most)
     spend(x, time_s, outside_s)
     return time_s
 
@@ -96,10 +107,11 @@ def _finish(x: Machine, end_s: float) -> bool:
         job.computed_tokens += tokens[k]
         if tokens[k] > 0 and job.computed_tokens == known_tokens(job):
             _put_out(x, row, end_s)
-            if job.generated_tokens == job.output_tokens:
+            if ends(job):
                 _complete(x, row, end_s)
                 heard |= job.awaited != 0
-                continue
+                if not engine.plans_ahead:
+                    continue
         all_decoding &= job.generated_tokens > 0 and known_tokens(job) - job.computed_tokens == 1
         batch[left] = row
         left += 1
@@ -125,8 +137,26 @@ def _put_out(x: Machine, row: int, end_s: float) -> None:
 def _complete(x: Machine, row: int, end_s: float) -> None:
     job = x.rows[row]
     job.status = HELD if job.keeps else DONE
-    if not job.keeps:
+    if not (job.keeps or x.engine.plans_ahead):
         give_back(x, job, end_s)
         x.engine.blocked = 0
     x.engine.idle_steps = 0
     write_log(x.log, COMPLETED, row, x.engine.number, end_s)
+
+
+@njit(cache=True)
+def _release_ended(x: Machine, now_s: float) -> None:
+    """Free the places and blocks of the requests that ended with the step before; the plan keeps the others."""
+    engine = x.engine
+    batch, tokens = running(engine), scheduled(engine)
+    left = 0
+    for k in range(engine.running_count):
+        job = x.rows[batch[k]]
+        if ends(job):
+            engine.blocked = 0
+            if not job.keeps:
+                give_back(x, job, now_s)
+            continue
+        batch[left], tokens[left] = batch[k], tokens[k]
+        left += 1
+    engine.running_count = left

@@ -39,6 +39,7 @@ ENGINE = Engine(
     activation_bytes=0,
     kv_budget_tokens=None,
     prefix_cache=True,
+    async_scheduling=False,
     block_tokens=BLOCK_TOKENS,
     kv_layout="layers_apart",
 )

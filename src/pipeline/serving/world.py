@@ -123,6 +123,7 @@ def submit(world: World, i: int, row: int, now_s: float) -> None:
     x.rows[row].arrival_s = now_s
     push_back(x.engine, x.rows, WAITING, row)
     _wake(x, now_s)
+    x.rows[row].taken_s = x.engine.clock_s
 
 
 @njit(cache=True)

@@ -39,7 +39,14 @@ def report_html(con: duckdb.DuckDBPyConnection, study: str) -> str:
     if not about:
         raise InputError(f"the warehouse holds no study {study!r}")
     page = Page(f"kvplan: study {study}")
-    rows = {name: _rows(con, name, study) for name in ("answers", "placement", "routing", "claims", *TABLES)}
+    rows = {
+        name: _rows(con, name, study)
+        for name in ("answers", "placement", "routing", "claims", "fidelity", "fidelity_cases", *TABLES)
+    }
+    if rows["fidelity_cases"]:
+        page.heading("Held against real runs")
+        page.items([f"{row['case']}: {words.fidelity(row)}" for row in rows["fidelity_cases"]])
+        page.table(grain_of("report_fidelity"), rows["fidelity"], is_open=True)
     page.heading("Recommendation")
     _answers(page, rows["answers"])
     page.heading("Evidence")

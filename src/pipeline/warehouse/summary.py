@@ -27,6 +27,9 @@ def summarise(warehouse: Path, study: str) -> Text:
     Raises InputError where the warehouse or the study is not there.
     """
     with opened(warehouse) as con:
+        replays = fetch(con, select_of("report_fidelity_cases"), {"study": study})
+        if replays and not fetch(con, select_of("report_evidence"), {"study": study})[0]["cell_count"]:
+            return _text(_replayed(study, replays))
         evidence = _evidence(con, study)
         answers = {stage: _answers(con, study, stage) for stage in STAGES}
     left = MOST_LINES - len(evidence) - len(STAGES)
@@ -35,7 +38,23 @@ def summarise(warehouse: Path, study: str) -> Text:
     lines: Lines = []
     for stage, most in (("place", left - routes), ("route", routes)):
         lines += [(STAGES[stage] + NOTES[stage], "bold"), *_fitting(answers[stage], most)]
-    return Text("\n").join(Text(text, style) for text, style in [evidence[0], *lines, *evidence[1:]])
+    return _text([evidence[0], *lines, *evidence[1:]])
+
+
+def _text(lines: Lines) -> Text:
+    return Text("\n").join(Text(text, style) for text, style in lines)
+
+
+def _replayed(study: str, replays: Sequence[words.Row]) -> Lines:
+    """What a study says that replays real runs, and simulates nothing else."""
+    lines = _wrapped(f"Study {study}: {words.count(len(replays), 'real run')} replayed", "bold")
+    shown = replays[: MOST_LINES // 3 - 1]
+    for row in shown:
+        lines += _wrapped(f"- {row['case']}: {words.fidelity(row)}.", "", "  ")
+    if len(shown) < len(replays):
+        more = words.count(len(replays) - len(shown), "more run")
+        lines.append((f'  and {more}: make sql Q="from fidelity"', ""))
+    return lines
 
 
 def _evidence(con: duckdb.DuckDBPyConnection, study: str) -> Lines:

@@ -142,3 +142,19 @@ def findings(row: Row) -> list[str]:
     """What is recommended, what it gives, and what is known of it against the others."""
     found = [choice(row), goodput(row), option_finding(row)]
     return [*found, tiers_finding(row), bounds(row)] if row["stage"] == "place" else found
+
+
+def fidelity(row: Row) -> str:
+    """How far the replay of a real run is from it."""
+    peer = row["peer_mean_absolute_error_ratio"]
+    return (
+        f"mean absolute error {percent_error(row['mean_absolute_error_ratio'])} over "
+        f"{count(row['metric_count'], 'metric')}"
+        f"{'' if peer is None else f' (the best peer: {percent_error(peer)})'}; "
+        f"worst {row['worst_metric']}, {percent_error(row['worst_error_ratio'])}"
+    )
+
+
+def percent_error(ratio: float) -> str:
+    """An error as percent with two decimals."""
+    return f"{ratio * 100:.2f} %"

@@ -1,0 +1,58 @@
+"""`Runs`: which measured runs are replayed, and what was calibrated for their machines."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from pipeline.spec import InputError, NonNegative, Sourced, Spec
+
+
+class Runs(Spec):
+    """The case folders in `cases`, or `cases` itself where it is one.
+
+    systems: the name of each hardware, as a case has it, in the tables of all-reduces. prefill_step_s_per_layer: by
+    hardware, as a case has it; 0 where there is none.
+    """
+
+    cases: str | None
+    systems: dict[str, str]
+    prefill_step_s_per_layer: dict[str, Sourced]
+
+    def folders(self) -> list[Path]:
+        """Case folders in order of their names. Raises InputError where there is none."""
+        if self.cases is None:
+            raise InputError(
+                "fidelity.cases: missing; set KVPLAN_DATA, or give it with --config 'set=fidelity.cases=DIR'"
+            )
+        root = Path(self.cases)
+        found = [root] if (root / "meta.json").is_file() else sorted(path.parent for path in root.glob("*/meta.json"))
+        if not found:
+            raise InputError(f"fidelity.cases: given {self.cases!r}, expected a folder of cases, each with a meta.json")
+        return found
+
+    def system_of(self, hardware: str) -> str:
+        """Name of a hardware in the tables of all-reduces. Raises InputError for one that has none."""
+        if hardware not in self.systems:
+            raise InputError(
+                f"fidelity.systems: no entry for {hardware!r}, whose all-reduces a tensor-parallel run needs; "
+                f"there are {', '.join(self.systems) or 'none'}"
+            )
+        return self.systems[hardware]
+
+    def overhead_s_per_layer(self, hardware: str) -> NonNegative:
+        """Calibrated seconds per layer of a step with a prefill on that hardware."""
+        known = self.prefill_step_s_per_layer
+        return known[hardware].value if hardware in known else 0.0
+
+
+def checksum(folder: Path) -> str:
+    """Checksum of a case: of the names and contents of its files. Raises InputError where one cannot be read."""
+    total = hashlib.sha256()
+    for path in sorted(path for path in folder.iterdir() if path.is_file()):
+        try:
+            with path.open("rb") as file:
+                total.update(path.name.encode() + hashlib.file_digest(file, "sha256").digest())
+        except OSError as exc:
+            raise InputError(f"fidelity.cases: {path} cannot be read: {exc.strerror}") from exc
+    return total.hexdigest()
