@@ -10,6 +10,7 @@ from pydantic import Field, ValidationError
 from pipeline.eviction.base import EvictionPolicy
 from pipeline.hardware.spec import Hardware
 from pipeline.placement.base import Placement
+from pipeline.placement.capacity import capacity_blocks
 from pipeline.predictor.base import Predictor
 from pipeline.predictor.tau import TypicalLoad
 from pipeline.routing.base import Router
@@ -54,7 +55,7 @@ class Cell(Spec):
             ) from exc
         try:
             cell.model.check_tensor_parallel(cell.engine.tensor_parallel)
-            cell.hbm_kv_bytes  # noqa: B018
+            capacity_blocks(cell.tiers, cell.engine, cell.model, cell.hbm_bytes, cell.trace.block_tokens)
         except ValueError as exc:
             raise InputError(str(exc)) from exc
         return cell
@@ -66,9 +67,9 @@ class Cell(Spec):
         return self.model.max_context_tokens if limit is None else min(limit, self.model.max_context_tokens)
 
     @property
-    def hbm_kv_bytes(self) -> float:
-        """KV bytes one instance holds in HBM, over its ranks."""
-        return self.engine.kv_capacity_bytes(self.model, self.hardware.hbm_bytes.value)
+    def hbm_bytes(self) -> float:
+        """HBM of one GPU."""
+        return self.hardware.hbm_bytes.value
 
 
 def _part(key: str, value: Any, kind: Any) -> Any:

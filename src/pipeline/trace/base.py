@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field
 
-from pipeline.spec import InputError, Spec
+from pipeline.spec import Count, InputError, Spec
 from pipeline.trace.blocks import number_blocks
 from pipeline.trace.ledger import CHANGED, DROPPED, KEPT, NOTED, READ, Ledger
 from pipeline.trace.lines import ReadLines, open_lines
@@ -35,6 +35,7 @@ class TraceSource(Spec):
     """
 
     name: str = Field(min_length=1)
+    block_tokens: Count = Field(le=2**20, description="tokens per block of its hashes or, without any, of the KV cache")
     too_long: TooLong
 
     def file(self) -> Path | None:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from pydantic import Field
 
 from pipeline.spec import Count, InputError, Positive
 from pipeline.trace.base import TraceSource
@@ -38,7 +37,6 @@ class FileSource(TraceSource):
     bad_rows: BadRows
     max_requests: Count | None
     window_s: Positive | None
-    block_tokens: Count = Field(le=2**20)
 
     def parser(self) -> Parser:
         """Return the function that turns each line of one file into rows."""

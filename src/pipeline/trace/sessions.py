@@ -84,7 +84,6 @@ class SessionSource(TraceSource):
 
     session_count: Count = Field(le=10**6)
     sessions_per_s: Positive
-    block_tokens: Count = Field(le=2**20)
 
     def prefixes(self, lines: Lines, seed: int) -> list[Prefix]:
         """Return the prefixes that sessions share."""
