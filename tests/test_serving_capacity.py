@@ -34,3 +34,10 @@ def test_more_patience_never_means_less_capacity():
 def test_an_slo_that_nothing_meets_has_no_capacity():
     with pytest.raises(InputError, match="which no request of made up meets even on an unloaded cluster"):
         capacity_per_s(one_at_a_time(500.0))
+
+
+def test_a_trace_too_small_to_overload_the_cluster_has_its_own_throughput():
+    requests = [Request(float(i), 8, 1) for i in range(10)]
+    patient = Slo(name="any", ttft_ms=60_000.0, tpot_ms=1.0)
+    few = scenario(requests, engine=engine(max_running=1), step_table=constant_step_table(1.0), slo=patient)
+    assert capacity_per_s(few) == pytest.approx(1.0)

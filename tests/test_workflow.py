@@ -69,6 +69,7 @@ def test_all_stages_leave_their_rows(project: Project) -> None:
     assert [name for name, count in counts.items() if count == 0] == ["fidelity"]
     assert project.ask("select stage, count(*) from cells group by 1 order by 1") == [("place", 8), ("route", 4)]
     assert project.ask("select distinct study, is_calibrated from cells") == [("smoke", sys.platform == "linux")]
+    assert project.ask("select count(*) from cells where measured_s < 1 or offered_per_s > 100") == [(0,)]
     results = project.folder / "results"
     assert "Where the KV cache lives" in (results / "summary.txt").read_text()
     assert (results / "report.html").read_text().startswith("<!doctype html>")

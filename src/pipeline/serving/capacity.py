@@ -14,7 +14,7 @@ from pipeline.trace.shaping import loaded
 
 TARGET_RATIO = 0.9
 """SLO attainment at capacity, as a share of an unloaded cluster's: some prompts are too long for any cluster."""
-UNLOADED_SHARE, FIRST_SHARE = 0.01, 0.6
+UNLOADED_SHARE, FIRST_SHARE, MOST_SHARE = 0.01, 0.6, 8.0
 """Rates that are tried first, as shares of the throughput under saturation."""
 STEP, PRECISION = 1.6, 1.1
 """Factor between rates that are tried until capacity lies between two, and how near these must then come."""
@@ -32,7 +32,9 @@ def attainment(output: SimulationOutput) -> float:
 def capacity_per_s(scenario: Scenario) -> float:
     """Highest rate, in requests per second, with nine tenths of the SLO attainment of an unloaded cluster.
 
-    The rate is bracketed, then halved in to a tenth. Raises InputError if not one request meets the SLO without load.
+    The rate is bracketed, then halved in to a tenth. A trace of so few sessions that no rate makes it miss the SLO
+    cannot overload the cluster: its capacity is its throughput with everything there at once. Raises InputError if not one
+    request meets the SLO without load.
     """
     saturated_per_s = saturation(scenario)
 
@@ -46,7 +48,13 @@ def capacity_per_s(scenario: Scenario) -> float:
             f"{scenario.trace.name} meets even on an unloaded cluster: there is no capacity to take a share of"
         )
     target = TARGET_RATIO * unloaded
-    return _highest(lambda rate_per_s: attained(rate_per_s) >= target, FIRST_SHARE * saturated_per_s)
+
+    def holds(rate_per_s: float) -> bool:
+        return attained(rate_per_s) >= target
+
+    if holds(MOST_SHARE * saturated_per_s):
+        return saturated_per_s
+    return _highest(holds, FIRST_SHARE * saturated_per_s)
 
 
 def _highest(holds: Callable[[float], bool], start: float) -> float:
