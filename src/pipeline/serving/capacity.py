@@ -33,8 +33,8 @@ def capacity_per_s(scenario: Scenario) -> float:
     """Highest rate, in requests per second, with nine tenths of the SLO attainment of an unloaded cluster.
 
     The rate is bracketed, then halved in to a tenth. A trace of so few sessions that no rate makes it miss the SLO
-    cannot overload the cluster: its capacity is its throughput with everything there at once. Raises InputError if not one
-    request meets the SLO without load.
+    cannot overload the cluster: its capacity is its throughput with everything there at once. Raises InputError
+    if not one request meets the SLO without load.
     """
     saturated_per_s = saturation(scenario)
 
