@@ -42,7 +42,12 @@ class Setting:
     @property
     def is_dotted(self) -> bool:
         """Whether a value is set, rather than an option chosen."""
-        return "." in self.key or self.key in TOP_LEVEL_VALUES
+        return is_dotted(self.key)
+
+
+def is_dotted(key: str) -> bool:
+    """Whether `key` names a value, rather than a group of options."""
+    return "." in key or key in TOP_LEVEL_VALUES
 
 
 def split_settings(text: Any) -> list[str]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.config import Conf, Setting, has_value, parse_setting, refuse_missing, set_value
+from pipeline.config import Conf, Setting, has_value, is_dotted, parse_setting, refuse_missing, set_value
 from pipeline.provenance import digest
 from pipeline.spec import InputError
 
@@ -123,14 +123,10 @@ def _wanted(axes: Mapping[str, Mapping[str, Sequence[Any]]], study: Mapping[str,
     wanted: dict[str, list[str]] = {}
     for stage, stage_axes in axes.items():
         for key, values in [*stage_axes.items(), *((k, [v]) for k, v in study[stage]["reference"].items())]:
-            if _is_group(key):
+            if not is_dotted(key):
                 wanted.setdefault(key, [])
                 wanted[key] += [str(v) for v in values if str(v) not in wanted[key]]
     return wanted
-
-
-def _is_group(key: str) -> bool:
-    return not parse_setting(f"{key}=0").is_dotted
 
 
 def _set_options(catalogue: Mapping[str, Mapping[str, Any]], base: dict[str, Any], settings: Sequence[Setting]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -14,7 +13,7 @@ from pipeline.cell import Cell
 from pipeline.fidelity.runs import Runs, checksum
 from pipeline.grid import CellConfig, Study
 from pipeline.hardware.spec import Hardware
-from pipeline.provenance import Sources, digest
+from pipeline.provenance import Sources, digest, file_checksum
 from pipeline.schema import SIMULATED
 from pipeline.spec import InputError, build
 from pipeline.tables import replacing
@@ -152,7 +151,6 @@ def _measured(plan: Plan, values: Mapping[str, Any], choices: Mapping[str, str],
 def _trace(plan: Plan, values: Mapping[str, Any], choices: Mapping[str, str], cell: Cell) -> str:
     config = {
         "trace": values["trace"],
-        "option": choices["trace"],
         "seed": values["seed"],
         "max_context_tokens": cell.max_context_tokens,
         "checksum": _checksum(plan, "trace.path", cell.trace.file()),
@@ -167,11 +165,7 @@ def _checksum(plan: Plan, where: str, path: Path | None) -> str | None:
     if path not in plan.checksums:
         if not path.is_file():
             raise InputError(f"{where}: given {str(path)!r}, but there is no such file")
-        try:
-            with path.open("rb") as file:
-                plan.checksums[path] = hashlib.file_digest(file, "sha256").hexdigest()
-        except OSError as exc:
-            raise InputError(f"{where}: {path} cannot be read: {exc.strerror}") from exc
+        plan.checksums[path] = file_checksum(path, where)
     return plan.checksums[path]
 
 

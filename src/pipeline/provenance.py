@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pipeline.spec import InputError
+
 SRC = Path(__file__).resolve().parents[1]
 DIGEST_CHARACTERS = 12
 
@@ -21,11 +23,21 @@ def digest(value: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:DIGEST_CHARACTERS]
 
 
+def file_checksum(path: Path, where: str) -> str:
+    """SHA-256 of a file's content; raise InputError naming `where` it was given when it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as exc:
+        raise InputError(f"{where}: {path} cannot be read: {exc.strerror}") from exc
+
+
 @dataclass
 class Sources:
     """The package's source as it is now: each file is read once."""
 
     src: Path = SRC
+    _imported: dict[Path, set[str]] = field(default_factory=dict)
     _next: dict[Path, list[Path]] = field(default_factory=dict)
     _digests: dict[tuple[Path, ...], str] = field(default_factory=dict)
 
@@ -46,7 +58,7 @@ class Sources:
 
         numba sees an edit of the file that a kernel stands in, but not of what it calls, nor of constants it imports.
         """
-        compiled = [file for file in self.src.rglob("*.py") if "numba" in _imported(file)]
+        compiled = [file for file in self.src.rglob("*.py") if "numba" in self._names(file)]
         return _hash(self._reach([file for kernel in compiled for file in self._reached_from(kernel)]), self.src)
 
     def _reach(self, todo: list[Path]) -> set[Path]:
@@ -55,17 +67,22 @@ class Sources:
             file = todo.pop()
             if file not in seen:
                 seen.add(file)
-                if file not in self._next:
-                    self._next[file] = self._reached_from(file)
-                todo += self._next[file]
+                todo += self._reached_from(file)
         return seen
 
     def _reached_from(self, file: Path) -> list[Path]:
         if file.suffix != ".py":
             return []
-        data = file.parent.glob("sql/*.sql")
-        beside = (p for name in _imported(file) for p in [file.with_name(f"{name}.py")] if p.is_file())
-        return [*data, *beside, *(found for name in _imported(file) for found in self._files(name))]
+        if file not in self._next:
+            data = file.parent.glob("sql/*.sql")
+            beside = (p for name in self._names(file) for p in [file.with_name(f"{name}.py")] if p.is_file())
+            self._next[file] = [*data, *beside, *(found for name in self._names(file) for found in self._files(name))]
+        return self._next[file]
+
+    def _names(self, file: Path) -> set[str]:
+        if file not in self._imported:
+            self._imported[file] = _imported(file)
+        return self._imported[file]
 
     def _files(self, module: str) -> list[Path]:
         path = self.src.joinpath(*module.split("."))

@@ -81,6 +81,11 @@ class Engine(EngineLimits):
     block_tokens: Count = Field(description="tokens of a KV block: what is copied between tiers in one piece")
     kv_layout: Literal["layers_apart", "layers_together"]
 
+    def longest_context_tokens(self, model: Model) -> int:
+        """Longest prompt plus output that is served: the model's limit, or a lower one of the engine."""
+        limit = self.max_context_tokens
+        return model.max_context_tokens if limit is None else min(limit, model.max_context_tokens)
+
     def kv_pieces(self, model: Model, tokens: int) -> int:
         """Contiguous pieces that KV of `tokens` tokens is in on a rank: K and V of each layer apart, or together."""
         blocks = math.ceil(tokens / self.block_tokens)

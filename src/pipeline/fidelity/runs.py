@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
+from pipeline.provenance import digest, file_checksum
 from pipeline.spec import InputError, NonNegative, Sourced, Spec
 
 
@@ -48,11 +48,5 @@ class Runs(Spec):
 
 def checksum(folder: Path) -> str:
     """Checksum of a case: of the names and contents of its files. Raises InputError where one cannot be read."""
-    total = hashlib.sha256()
-    for path in sorted(path for path in folder.iterdir() if path.is_file()):
-        try:
-            with path.open("rb") as file:
-                total.update(path.name.encode() + hashlib.file_digest(file, "sha256").digest())
-        except OSError as exc:
-            raise InputError(f"fidelity.cases: {path} cannot be read: {exc.strerror}") from exc
-    return total.hexdigest()
+    files = sorted(path for path in folder.iterdir() if path.is_file())
+    return digest([[path.name, file_checksum(path, "fidelity.cases")] for path in files])

@@ -25,7 +25,6 @@ LinkState = np.record
 TIER_COUNT, CAUSE_COUNT = len(TIERS), len(CAUSES)
 
 PER_GPU = (("hbm", "dram"), ("dram", "hbm"))
-PER_NODE = (("dram", "ssd"), ("ssd", "dram"))
 HANDOFF = ("hbm", "hbm")
 HOPS = {
     (HBM, DRAM): (("hbm", "dram"),),

@@ -51,8 +51,7 @@ class Scenario:
     @property
     def max_context_tokens(self) -> int:
         """Longest prompt plus output that is served."""
-        limit = self.engine.max_context_tokens
-        return self.model.max_context_tokens if limit is None else min(limit, self.model.max_context_tokens)
+        return self.engine.longest_context_tokens(self.model)
 
     @property
     def block_bytes(self) -> float:
