@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.predictor.step_table import step_time_s
+from pipeline.predictor.step_time import step_time_s
 from pipeline.serving.scenario import Scenario
 
 

@@ -11,7 +11,8 @@ from pipeline.predictor.batch_grid import batch_grid, filled
 from pipeline.predictor.joint_attention import SAVED_SHARE, log_ratio
 from pipeline.predictor.kernel_tables import graph_sizes, kernel_step_table
 from pipeline.predictor.skew import MIN_LEAF_SAMPLES, TREES, skew_features, skew_forest
-from pipeline.predictor.step_table import from_arrays, step_time_s, to_arrays
+from pipeline.predictor.step_table import from_arrays, to_arrays
+from pipeline.predictor.step_time import step_time_s
 from pipeline.spec import InputError
 from pipeline.values import EngineLimits
 

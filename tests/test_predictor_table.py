@@ -8,14 +8,12 @@ import pytest
 from pipeline.predictor.bins import bin_edges, bin_numbers
 from pipeline.predictor.step_table import (
     StepTable,
-    cell,
     constant_step_table,
     from_arrays,
     linear_step_table,
-    prefill_step_attention_s,
-    step_time_s,
     to_arrays,
 )
+from pipeline.predictor.step_time import cell, pack, prefill_step_attention_s, step_time_s
 from pipeline.tables import read_arrays, write_arrays
 
 
@@ -70,7 +68,9 @@ def test_one_prompt_of_several_chunks_is_exact_and_several_prompts_save_their_mi
 
 def test_many_short_prompts_take_at_least_one_of_their_length() -> None:
     table = small_table()._replace(prefill_ratio=np.array([[1.0, 1.0], [0.1, 0.1]]))
-    assert prefill_step_attention_s(table, 100.0, 100 * 2.0) == pytest.approx(4 * 2.0)  # one prompt of 4 tokens
+    assert prefill_step_attention_s(pack(table), 100.0, 100 * 2.0)[0] == pytest.approx(
+        4 * 2.0
+    )  # one prompt of 4 tokens
 
 
 def test_a_value_on_an_edge_belongs_below_it_as_in_a_tree() -> None:

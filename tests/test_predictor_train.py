@@ -13,7 +13,8 @@ from pipeline.predictor.baseline import fit_baseline, terms
 from pipeline.predictor.features import OPERATIONS, held_out, samples_of
 from pipeline.predictor.fitted import fit
 from pipeline.predictor.lookup import look_up_s
-from pipeline.predictor.step_table import linear_step_table, step_time_s
+from pipeline.predictor.step_table import linear_step_table
+from pipeline.predictor.step_time import step_time_s
 from pipeline.predictor.tau import TypicalLoad, router_taus, tau_constants
 from pipeline.spec import InputError
 from pipeline.values import EngineLimits

@@ -8,13 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_profiles import skew_samples, tables
 from serving_reference import Reference, record
-from serving_scenarios import Request, engine, links, make_trace, mixed, scenario, split
+from serving_scenarios import Request, engine, links, make_trace, mixed, option, scenario, split
 
+from pipeline.eviction.records import address_of
 from pipeline.predictor.kernel_tables import kernel_step_table
 from pipeline.predictor.step_table import linear_step_table
+from pipeline.routing.base import Router
+from pipeline.serving.agenda import fill, second_s, settle
 from pipeline.serving.cluster import Cluster
 from pipeline.serving.engine import Engines
 from pipeline.serving.invariants import check
+from pipeline.serving.state import make_engine
 
 TABLE = linear_step_table(0.01, 0.0003, 1e-6, 2e-5)
 
@@ -99,6 +103,7 @@ def test_one_event_per_step_and_one_call_for_many_give_the_same_bytes(cluster, c
         cluster=CLUSTERS[cluster],
         step_table=TABLE,
         links=links(3000.0, 0.001),
+        router=option("routing", "cost_model", Router, drain=data.draw(st.sampled_from(["completion", "stream"]))),
     )
     long_run = fields(Cluster(case).run())
     assert fields(Cluster(case).run()) == long_run, "same seed, other bytes"
@@ -114,3 +119,27 @@ def test_runs_of_decoding_see_the_same_unequal_lengths(trace, limits):
     measured = kernel_step_table(tables(skew_samples()), 2, limits, 0.5, 0)
     case = scenario(trace, engine=limits, step_table=measured)
     assert fields(Cluster(case).run()) == fields(Cluster(case, coasts=False).run())
+
+
+@settings(max_examples=60, deadline=None)
+@given(clocks=st.lists(st.sampled_from([0.0, 1.0, 1.5, 2.0, np.inf]), min_size=1, max_size=20), data=st.data())
+def test_the_agenda_names_who_comes_next(clocks, data):
+    records = [make_engine(i, 1, 1, 1, 0, 2) for i in range(len(clocks))]
+    world = np.array([[address_of(record)] for record in records])
+    heap = np.zeros(len(clocks), np.int64)
+
+    def check_order():
+        order = sorted(range(len(clocks)), key=lambda i: (clocks[i], i))
+        assert heap[0] == order[0]
+        assert second_s(world, heap) == (clocks[order[1]] if len(order) > 1 else np.inf)
+
+    for record, clock_s in zip(records, clocks, strict=True):
+        record.clock_s = clock_s
+    fill(world, heap)
+    check_order()
+    for _ in range(10):
+        first = int(heap[0])
+        clocks[first] += data.draw(st.sampled_from([0.0, 0.5, 3.0]))
+        records[first].clock_s = clocks[first]
+        settle(world, heap, 0)
+        check_order()

@@ -70,6 +70,12 @@ def view_ints(record: np.record, at: int, rows: int) -> NDArray[np.int32]:
 
 
 @njit(cache=True)
+def view_floats(record: np.record, at: int, rows: int) -> NDArray[np.float64]:
+    """View an array of a record, shape (rows,); valid while the record lives."""
+    return carray(_pointer(record, at), (rows,), np.float64)
+
+
+@njit(cache=True)
 def view_int_table(record: np.record, at: int, rows: int, columns: int) -> NDArray[np.int32]:
     """View an array of a record, shape (rows, columns); valid while the record lives."""
     return carray(_pointer(record, at), (rows, columns), np.int32)
@@ -79,3 +85,21 @@ def view_int_table(record: np.record, at: int, rows: int, columns: int) -> NDArr
 def view_float_table(record: np.record, at: int, rows: int, columns: int) -> NDArray[np.float64]:
     """View an array of a record, shape (rows, columns); valid while the record lives."""
     return carray(_pointer(record, at), (rows, columns), np.float64)
+
+
+def found(kind: Any) -> Any:
+    """Make what finds, in compiled code, the value of a pointer type at an address."""
+
+    def type_found(_typing: Any, address: Any) -> Any:
+        def generate(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
+            return builder.inttoptr(values[0], context.get_value_type(kind))
+
+        return kind(address), generate
+
+    return intrinsic(type_found)
+
+
+def address_of(memory: np.record | NDArray[Any]) -> int:
+    """Where the memory of a record or an array begins; whoever uses the address keeps it alive."""
+    interface: dict[str, Any] = memory.__array_interface__
+    return int(interface["data"][0])

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from pipeline.predictor.step_table import StepTable, step_time_s
+from pipeline.predictor.step_table import StepTable
+from pipeline.predictor.step_time import step_time_s
 from pipeline.schema import CONSTANTS
 from pipeline.spec import Count, Spec
 from pipeline.tables import from_rows

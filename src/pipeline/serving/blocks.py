@@ -19,7 +19,7 @@ from pipeline.placement.stack import (
 )
 from pipeline.placement.state import IN_HBM, pins, where
 from pipeline.serving.link import CAUSE_COUNT, TIER_COUNT, occupy
-from pipeline.serving.state import NONE, Machine, Row, loader
+from pipeline.serving.state import NONE, Machine, Row, block_ids, loader, row_at
 
 
 @njit(cache=True)
@@ -48,22 +48,23 @@ def leading_hits(x: Machine, job: Row) -> tuple[int, int, int]:
     """
     start = job.chain_start
     looked_up = min(job.chain_blocks, (known_tokens(job) - 1) // x.engine.block_tokens)
-    run = match(x.stack, x.ids, start, start + looked_up)
+    ids = block_ids(x)
+    run = match(x.stack, ids, start, start + looked_up)
     if job.remote_tokens > 0:
         run = _leading_in_hbm(x, start, run)
     users = pins(x.stack)
     pinned = 0
     for k in range(start, start + run):
-        pinned += users[x.ids[k]] > 0
+        pinned += users[ids[k]] > 0
     return run, pinned, looked_up
 
 
 @njit(cache=True)
 def _leading_in_hbm(x: Machine, start: int, run: int) -> int:
     """How many of the first `run` blocks lie in HBM: what is below comes from the instance that holds them all."""
-    tiers_of = where(x.stack)
+    tiers_of, ids = where(x.stack), block_ids(x)
     kept = 0
-    while kept < run and tiers_of[x.ids[start + kept]] & IN_HBM:
+    while kept < run and tiers_of[ids[start + kept]] & IN_HBM:
         kept += 1
     return kept
 
@@ -89,7 +90,7 @@ def cache_full(x: Machine, job: Row, tokens: int, time_s: float) -> None:
     """Turn the row's private blocks that `tokens` tokens fill, and whose content the trace knows, into cached ones."""
     full = min(tokens // x.engine.block_tokens, job.chain_blocks)
     while job.cached_blocks < full:
-        commit(x.stack, x.policies, x.ids[job.chain_start + job.cached_blocks], time_s)
+        commit(x.stack, x.policies, block_ids(x)[job.chain_start + job.cached_blocks], time_s)
         job.cached_blocks += 1
         job.private_blocks -= 1
 
@@ -99,7 +100,7 @@ def give_back(x: Machine, job: Row, time_s: float) -> None:
     """Let go of all blocks of the row; the cached ones stay until they are evicted, the end of the chain first."""
     account(x.stack, time_s)
     free_private(x.stack, job.private_blocks)
-    release(x.stack, x.policies, x.ids, job.chain_start, job.chain_start + job.cached_blocks, time_s)
+    release(x.stack, x.policies, block_ids(x), job.chain_start, job.chain_start + job.cached_blocks, time_s)
     job.cached_blocks = 0
     job.private_blocks = 0
 
@@ -108,11 +109,11 @@ def give_back(x: Machine, job: Row, time_s: float) -> None:
 def pending_loader(x: Machine, job: Row, run: int) -> int:
     """Row whose load, still under way, brings one of the first `run` blocks; the last begun; -1 if there is none."""
     found = NONE
-    loading = loader(x.engine)
+    loading, ids = loader(x.engine), block_ids(x)
     if loading.size > 0:
         for k in range(job.chain_start, job.chain_start + run):
-            other = loading[x.ids[k]]
-            if other != NONE and (found == NONE or x.rows[other].load_order > x.rows[found].load_order):
+            other = loading[ids[k]]
+            if other != NONE and (found == NONE or row_at(x.rows, other).load_order > row_at(x.rows, found).load_order):
                 found = other
     return found
 

@@ -13,7 +13,7 @@ from pipeline.serving.dispatch import Dispatch
 from pipeline.serving.engine import Engines, Entry
 from pipeline.serving.scenario import Scenario, SimulationOutput
 from pipeline.serving.schedule import REMOTE_LOAD
-from pipeline.serving.state import COMPLETED, DONE, LOAD, NONE, Ints
+from pipeline.serving.state import DONE, LOAD, NONE, Ints
 from pipeline.serving.stays import make_stays, reject_reasons, successors
 
 
@@ -36,7 +36,6 @@ class Cluster:
         self._arrival_s = np.full(trace.request_count, np.nan)
         self._handoff_s = np.full(trace.request_count, np.nan)
         self._instance = np.full(self._rows.size, NONE, np.int64)
-        self._awaited = self._rows.awaited.tolist()
         followers = np.zeros(trace.request_count, np.bool_)
         followers[self._follower[self._follower != NONE]] = True
         self._open = np.flatnonzero(~followers).tolist()
@@ -84,9 +83,7 @@ class Cluster:
             time_s, kind, instance, row = entry
             if kind == LOAD:
                 self._clock.at(time_s, partial(self._load, instance, row))
-                continue
-            self._dispatch.heard(entry)
-            if kind == COMPLETED and self._awaited[row]:
+            else:
                 self._clock.at(time_s, partial(self._completed, row))
 
     def _completed(self, row: int) -> None:

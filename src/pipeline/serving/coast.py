@@ -1,14 +1,40 @@
-"""Runs of steps in which nothing happens but that every running request puts out a token: the same, but faster."""
+"""Runs of steps in which nothing happens but that every running request puts out a token: the same, but faster.
+
+A run may be interrupted and go on: what it has done so far stands in the engine (`run_*`), and is booked to the rows
+when it ends.
+"""
 
 from __future__ import annotations
 
 from numba import njit
 
-from pipeline.predictor.step_table import StepTable, step_time_s
+from pipeline.predictor.step_time import (
+    TableRecord,
+    cell,
+    decode_contexts,
+    decode_counts,
+    decode_part_s,
+    is_joint,
+    linear_part_s,
+    look_up_step,
+)
 from pipeline.serving.blocks import charge_moves, extend, used_blocks
-from pipeline.serving.observe import observe
-from pipeline.serving.state import NONE, READY, WAITING, Machine, Row, int64, running, scheduled
-from pipeline.serving.step import spend
+from pipeline.serving.observe import give_out, observe
+from pipeline.serving.state import (
+    KV_BLOCKS,
+    NONE,
+    QUEUED,
+    READY,
+    WAITING,
+    Engine,
+    Machine,
+    Row,
+    int64,
+    row_at,
+    running,
+    scheduled,
+)
+from pipeline.serving.step import check_duration, count_steps
 
 FAR = 2**31 - 1
 ZERO, ONE = int64(0), int64(1)
@@ -30,53 +56,60 @@ def can_coast(x: Machine) -> bool:
 
 
 @njit(cache=True)
-def coast(x: Machine, table: StepTable, limit_s: float) -> None:
+def coast(x: Machine, table: TableRecord, limit_s: float) -> bool:
     """Do steps that only decode, exactly as `step` does, up to one that completes a request or starts at the limit.
 
-    Stops before a step for which a request finds no block, and before one that may let a blocked request in.
+    Stops before a step for which a request finds no block, and before one that may let a blocked request in. True if
+    the run goes on from there: it was stopped by the limit alone.
     """
     engine = x.engine
-    count = engine.running_count
-    steps, context, squares, most, next_block = _plan(x)
-    done = ZERO
-    start_s, first_end_s, longest_s = engine.clock_s, engine.clock_s, 0.0
-    while done < steps and start_s < limit_s:
-        if done == next_block:
-            goes_on, next_block = _take_blocks(x, done, start_s)
+    if not engine.coasting:
+        _begin(x)
+        observe(engine, engine.clock_s, used_blocks(x.stack))
+    elif engine.values[QUEUED] != engine.queued_count:
+        observe(engine, engine.clock_s, engine.values[KV_BLOCKS])
+    while engine.run_done < engine.run_steps and engine.clock_s < limit_s:
+        if engine.run_done == engine.run_due:
+            goes_on, engine.run_due = _take_blocks(x, engine.run_done, engine.clock_s)
             if not goes_on:
                 break
-            charge_moves(x, start_s)
-        observe(engine, start_s, used_blocks(x.stack))
-        time_s, outside_s = step_time_s(table, ZERO, 0.0, count, float(context), count, squares, most)
-        spend(x, time_s, outside_s)
-        engine.emitted += count
-        end_s = start_s + time_s
-        if done == 0:
-            first_end_s = end_s
+            charge_moves(x, engine.clock_s)
+            observe(engine, engine.clock_s, used_blocks(x.stack))
+        if is_joint(table):
+            _decode_jointly(x, table, limit_s)
         else:
-            longest_s = max(longest_s, end_s - start_s)
-        start_s = end_s
-        squares += 2 * context + count
-        context += count
-        most += 1
-        done += 1
-    if done > 0:
-        _put_out(x, done, first_end_s, longest_s, start_s)
-    engine.clock_s = start_s
+            _decode(x, table, limit_s)
+    else:
+        if engine.run_done < engine.run_steps:
+            return True
+    end_run(x)
+    return False
 
 
 @njit(cache=True)
-def _plan(x: Machine) -> tuple[int, int, int, int, int]:
-    """Return the steps until one completes a request, the KV tokens in the next step, and the first to need blocks.
+def end_run(x: Machine) -> None:
+    """Book what a run has done so far to its rows."""
+    engine = x.engine
+    engine.coasting = False
+    if engine.run_done == 0:
+        return
+    batch = running(engine)
+    for k in range(engine.running_count):
+        job = row_at(x.rows, batch[k])
+        job.computed_tokens += engine.run_done
+        job.generated_tokens += engine.run_done
+        job.max_gap_s = max(job.max_gap_s, engine.run_longest_s, engine.run_first_end_s - job.last_token_s)
+        job.last_token_s = engine.clock_s
 
-    The KV tokens as their sum over requests, the sum of their squares, and their maximum.
 
-    `scheduled` holds for each running request the step in which it next needs a block or fills one.
-    """
-    batch, due = running(x.engine), scheduled(x.engine)
+@njit(cache=True)
+def _begin(x: Machine) -> None:
+    """Plan a run; `scheduled` then holds for each running request the step in which it next needs or fills a block."""
+    engine = x.engine
+    batch, due = running(engine), scheduled(engine)
     steps, context, squares, most, first = FAR, ZERO, ZERO, ZERO, FAR
-    for k in range(x.engine.running_count):
-        job = x.rows[batch[k]]
+    for k in range(engine.running_count):
+        job = row_at(x.rows, batch[k])
         steps = min(steps, job.output_tokens - job.generated_tokens - 1)
         tokens = job.computed_tokens + 1
         context += tokens
@@ -84,7 +117,81 @@ def _plan(x: Machine) -> tuple[int, int, int, int, int]:
         most = max(most, tokens)
         due[k] = _next_due(x, job, ZERO)
         first = min(first, due[k])
-    return steps, context, squares, most, first
+    engine.coasting = True
+    engine.run_done, engine.run_steps, engine.run_due = 0, steps, first
+    engine.run_context, engine.run_squares, engine.run_most = context, squares, most
+    engine.run_longest_s = 0.0
+
+
+@njit(cache=True)
+def _decode(x: Machine, table: TableRecord, limit_s: float) -> None:
+    """Do steps up to one that needs blocks, is the last of the run, or starts at the limit or in another interval."""
+    engine = x.engine
+    count, context, done = engine.running_count, engine.run_context, engine.run_done
+    last = min(engine.run_steps, engine.run_due)
+    stop_s = min(limit_s, engine.bin_end_s)
+    requests = float(count)
+    linear_s, linear_outside_s = linear_part_s(table, count, count)
+    counts, contexts = cell(decode_counts(table), requests), decode_contexts(table)
+    at = cell(contexts, float(context) / count)
+    first, start_s = done, engine.clock_s
+    longest_s, step_s, outside_s = engine.run_longest_s, engine.step_s, engine.outside_s
+    while True:
+        mean = float(context) / count
+        while at < contexts.size and contexts[at] < mean:
+            at += 1
+        part_s, outside = decode_part_s(table, counts, at, requests, mean)
+        time_s = linear_s + part_s
+        check_duration(time_s)
+        step_s += time_s
+        outside_s += linear_outside_s + part_s if outside else linear_outside_s
+        end_s = start_s + time_s
+        if done == 0:
+            engine.run_first_end_s = end_s
+        else:
+            longest_s = max(longest_s, end_s - start_s)
+        start_s = end_s
+        context += count
+        done += 1
+        if done >= last or start_s >= stop_s:
+            break
+    engine.step_s, engine.outside_s, engine.run_longest_s = step_s, outside_s, longest_s
+    _advance(engine, done - first, start_s, context)
+
+
+@njit(cache=True)
+def _decode_jointly(x: Machine, table: TableRecord, limit_s: float) -> None:
+    """As `_decode`, where attention depends on how unequal the lengths of the requests are."""
+    engine = x.engine
+    count = engine.running_count
+    last = min(engine.run_steps, engine.run_due)
+    stop_s = min(limit_s, engine.bin_end_s)
+    while True:
+        context, squares = engine.run_context, engine.run_squares
+        time_s, outside_s = look_up_step(table, ZERO, 0.0, count, float(context), count, squares, engine.run_most)
+        check_duration(time_s)
+        engine.step_s += time_s
+        engine.outside_s += outside_s
+        end_s = engine.clock_s + time_s
+        if engine.run_done == 0:
+            engine.run_first_end_s = end_s
+        else:
+            engine.run_longest_s = max(engine.run_longest_s, end_s - engine.clock_s)
+        engine.run_squares = squares + 2 * context + count
+        engine.run_most += 1
+        _advance(engine, ONE, end_s, context + count)
+        if engine.run_done >= last or end_s >= stop_s:
+            break
+
+
+@njit(cache=True)
+def _advance(engine: Engine, steps: int, end_s: float, context: int) -> None:
+    """Note that the run has done so many steps more, the last of which ends at `end_s`."""
+    count_steps(engine, steps)
+    engine.run_done += steps
+    engine.run_context = context
+    engine.clock_s = end_s
+    give_out(engine, steps * engine.running_count, engine.running_count, end_s)
 
 
 @njit(cache=True)
@@ -106,7 +213,7 @@ def _take_blocks(x: Machine, step: int, now_s: float) -> tuple[bool, int]:
     cached = False
     for k in range(x.engine.running_count):
         if due[k] == step:
-            job = x.rows[batch[k]]
+            job = row_at(x.rows, batch[k])
             before = job.cached_blocks
             if not extend(x, job, job.computed_tokens + step, ONE, now_s):
                 return False, first
@@ -114,15 +221,3 @@ def _take_blocks(x: Machine, step: int, now_s: float) -> tuple[bool, int]:
             due[k] = _next_due(x, job, step + 1)
         first = min(first, due[k])
     return not (cached and x.engine.blocked != 0), first
-
-
-@njit(cache=True)
-def _put_out(x: Machine, steps: int, first_end_s: float, longest_s: float, end_s: float) -> None:
-    """Book the tokens of so many steps, the first of which ended at first_end_s and the last at end_s."""
-    batch = running(x.engine)
-    for k in range(x.engine.running_count):
-        job = x.rows[batch[k]]
-        job.computed_tokens += steps
-        job.generated_tokens += steps
-        job.max_gap_s = max(job.max_gap_s, longest_s, first_end_s - job.last_token_s)
-        job.last_token_s = end_s

@@ -90,6 +90,7 @@ class PoolDispatch:
 
     def _stream(self, now_s: float) -> None:
         """Book the tokens that have come back: a proxy sees each one pass."""
+        self._engines.settle(self._first, self._count)
         rows = self._engines.rows
         for row, (index, request_id) in self._in_flight.items():
             # The engine may be in a step that ends later: its token has not come yet.
@@ -115,6 +116,7 @@ class Dispatch:
         self._slo_s = (scenario.slo.ttft_ms / 1e3, scenario.slo.tpot_ms / 1e3)
         self._arrivals: dict[int, Arrival] = {}
         self._unread: list[Entry] = []
+        self._engines, self._read = engines, 0
         self._decided: list[tuple[float, ...]] = []
 
     def choose(self, request: int, now_s: float) -> list[int]:
@@ -128,10 +130,6 @@ class Dispatch:
             chosen.append(instance)
         return chosen
 
-    def heard(self, entry: Entry) -> None:
-        """Take note of what comes back, to be read when its time has come."""
-        heappush(self._unread, entry)
-
     def decisions(self) -> Decisions:
         """All decisions, in order."""
         columns = np.array(self._decided, np.float64).reshape(-1, 7).T
@@ -139,6 +137,10 @@ class Dispatch:
 
     def _catch_up(self, now_s: float) -> None:
         count, last = self._scenario.trace.request_count, len(self._pools) - 1
+        fed = int(self._engines.fed[0])
+        for entry in self._engines.feed[self._read : fed].tolist():
+            heappush(self._unread, entry)
+        self._read = fed
         while self._unread and self._unread[0][0] <= now_s:
             entry = heappop(self._unread)
             time_s, kind, instance, row = entry

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from pipeline.eviction.records import address_of
 from pipeline.placement.stack import check_invariants, lookup_blocks, make_stack
+from pipeline.predictor.step_time import pack
 from pipeline.serving import world
 from pipeline.serving.link import accounts_of, make_links
-from pipeline.serving.packed import pack
 from pipeline.serving.scenario import InstanceUse, Scenario
-from pipeline.serving.state import STATES, Engine, Floats, Ints, Rows, batch_s, bins, make_engine, make_log
+from pipeline.serving.state import (
+    FED,
+    STATES,
+    WRITTEN,
+    Engine,
+    Floats,
+    Ints,
+    Rows,
+    batch_s,
+    bins,
+    log_memory,
+    make_engine,
+    make_log,
+)
 from pipeline.spec import InputError
 
 BINS = 400
@@ -31,6 +42,7 @@ class Engines:
     """The engines of a scenario, idle; `rows` are the stays that may come.
 
     coupled: whether one instance's events may reach another. coasts: false does every step by itself, to the same end.
+    feed: the first tokens and completions, in the order in which they were simulated; fed: (1,) how many there are yet.
     """
 
     def __init__(self, scenario: Scenario, rows: Rows, coupled: bool, coasts: bool = True) -> None:
@@ -42,23 +54,20 @@ class Engines:
         self.rows = rows
         self.stacks = [stack for stack, _ in made]
         self._engines = [_make_engine(scenario, rows, i, loader_blocks, coasts) for i in range(count)]
-        self._log = make_log(rows.size)
-        self._entries = self._log.entries.view(np.ndarray)
+        self._entries, self.feed, self._counts = log_memory(rows.size)
+        self.fed = self._counts[FED:]
+        self._log = make_log(self._entries, self.feed, self._counts, rows.size)
         self._links = _make_links(scenario)
         self._table = pack(scenario.step_table)
         self._ids = np.ascontiguousarray(scenario.trace.block_ids, np.int64)
         self._policies = [policies for _, policies in made]
         self._coupled = coupled
-        shared = [_address(self._table), _address(rows), rows.size, _address(self._ids), self._ids.size]
-        shared += [
-            _address(self._links),
-            _address(self._log.entries),
-            self._log.entries.size,
-            _address(self._log.written),
-        ]
+        self._agenda = np.zeros(count, np.int64)
+        shared = [address_of(self._table), address_of(rows), address_of(self._ids), self._ids.size]
+        shared += [address_of(self._links), address_of(self._log), address_of(self._agenda)]
         self._world = np.array(
             [
-                [_address(engine), _address(stack), *map(_address, policies.states), *policies.functions, *shared]
+                [address_of(engine), address_of(stack), *map(address_of, policies.states), *policies.functions, *shared]
                 for engine, (stack, policies) in zip(self._engines, made, strict=True)
             ],
             np.int64,
@@ -73,7 +82,7 @@ class Engines:
         first_s, count = world.advance(self._world, self._coupled, limit_s)
         if not count:
             return first_s, []
-        self._log.written[0] = 0
+        self._counts[WRITTEN] = 0
         return first_s, self._entries[:count].tolist()
 
     def submit(self, instance: int, row: int, now_s: float) -> None:
@@ -104,6 +113,10 @@ class Engines:
         seen = np.zeros((count, STATES), np.int64)
         world.poll(self._world, first, poll_time_s, seen)
         return seen
+
+    def settle(self, first: int, count: int) -> None:
+        """Bring the rows at `count` instances from `first` on up to date: a run of decoding is booked at its end."""
+        world.settle(self._world, first, count)
 
     def close(self, end_s: float) -> tuple[list[InstanceUse], Floats]:
         """Settle all accounts up to the end; return how the instances and their links were used."""
@@ -144,11 +157,6 @@ def _make_links(scenario: Scenario) -> np.record:
         scenario.instances_per_node,
         scenario.is_split,
     )
-
-
-def _address(memory: np.record | NDArray[Any]) -> int:
-    interface: dict[str, Any] = memory.__array_interface__
-    return int(interface["data"][0])
 
 
 @njit(cache=True)

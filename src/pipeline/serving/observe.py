@@ -26,6 +26,20 @@ def observe(engine: Engine, time_s: float, kv_blocks: int) -> None:
 
 
 @njit(cache=True)
+def give_out(engine: Engine, tokens: int, last_tokens: int, end_s: float) -> None:
+    """Note tokens put out by steps of which only the last, with `last_tokens`, may end in another interval, at `end_s`.
+
+    The state of the engine must not have changed since the last boundary that was observed.
+    """
+    if end_s < engine.bin_end_s:
+        engine.emitted += tokens
+        return
+    bins(engine)[engine.bin_at, TOKENS] += engine.emitted + tokens - last_tokens
+    engine.emitted = last_tokens
+    observe(engine, end_s, engine.values[KV_BLOCKS])
+
+
+@njit(cache=True)
 def _settle(engine: Engine, time_s: float) -> None:
     """Spread the time since the last boundary over the intervals; the tokens belong to its end."""
     table = bins(engine)

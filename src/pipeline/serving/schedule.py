@@ -32,8 +32,10 @@ from pipeline.serving.state import (
     WAITING,
     Machine,
     Row,
+    block_ids,
     int64,
     loader,
+    row_at,
     running,
     scheduled,
     write_log,
@@ -65,7 +67,7 @@ def _schedule_running(x: Machine, budget: int, now_s: float) -> tuple[int, bool]
     some_end = x.engine.plans_ahead
     k = 0
     while k < x.engine.running_count:
-        job = x.rows[batch[k]]
+        job = row_at(x.rows, batch[k])
         wanted = 0 if some_end and ends(job) else min(known_tokens(job) - job.computed_tokens, budget)
         if wanted > 0:
             fits = extend(x, job, job.computed_tokens, wanted, now_s)
@@ -91,7 +93,7 @@ def ends(job: Row) -> bool:
 @njit(cache=True)
 def _preempt(x: Machine, row: int, now_s: float) -> None:
     """Take the row's blocks away and put it at the head of the queue, unless it ends with the step under way."""
-    job = x.rows[row]
+    job = row_at(x.rows, row)
     if not (ends(job) and job.keeps):
         give_back(x, job, now_s)
     if ends(job):
@@ -109,7 +111,7 @@ def _admit(x: Machine, budget: int, now_s: float) -> int:
         row = engine.head[READY] if engine.head[READY] != NONE else engine.head[WAITING]
         if row == NONE:
             break
-        job = x.rows[row]
+        job = row_at(x.rows, row)
         outcome = _let_in(x, job, row, now_s)
         if outcome == REFUSED:
             engine.blocked = 1
@@ -146,7 +148,7 @@ def _take_prefix(x: Machine, job: Row, row: int, run: int, looked_up: int, now_s
     """Give the row its `run` leading hits; True if it must wait for some of them to arrive."""
     shared = pending_loader(x, job, run)
     _mark_loading(x, job, row, run)
-    _, hbm, dram, ssd = acquire(x.stack, x.policies, x.ids, job.chain_start, run, now_s)
+    _, hbm, dram, ssd = acquire(x.stack, x.policies, block_ids(x), job.chain_start, run, now_s)
     record_misses(x.stack, looked_up - run)
     job.cached_blocks = run
     job.computed_tokens = run * x.engine.block_tokens
@@ -174,22 +176,22 @@ def _take_prefix(x: Machine, job: Row, row: int, run: int, looked_up: int, now_s
 
 @njit(cache=True)
 def _mark_loading(x: Machine, job: Row, row: int, run: int) -> None:
-    loading, places = loader(x.engine), where(x.stack)
+    loading, places, ids = loader(x.engine), where(x.stack), block_ids(x)
     if loading.size > 0:
         for k in range(job.chain_start, job.chain_start + run):
-            if places[x.ids[k]] & IN_HBM == 0:
-                loading[x.ids[k]] = row
+            if places[ids[k]] & IN_HBM == 0:
+                loading[ids[k]] = row
 
 
 @njit(cache=True)
 def arrived(x: Machine, row: int, now_s: float) -> None:
     """Take note that all that the row was loading has arrived: it, and those who share its blocks, may go on."""
-    job = x.rows[row]
-    loading = loader(x.engine)
+    job = row_at(x.rows, row)
+    loading, ids = loader(x.engine), block_ids(x)
     if loading.size > 0:
         for k in range(job.chain_start, job.chain_start + job.cached_blocks):
-            if loading[x.ids[k]] == row:
-                loading[x.ids[k]] = NONE
+            if loading[ids[k]] == row:
+                loading[ids[k]] = NONE
     if job.remote_tokens > 0:
         job.computed_tokens = job.remote_tokens
         cache_full(x, job, job.remote_tokens, now_s)
@@ -197,16 +199,16 @@ def arrived(x: Machine, row: int, now_s: float) -> None:
     _one_less(x, row, now_s)
     other = x.engine.head[LOADING]
     while other != NONE:
-        following = x.rows[other].next_row
-        if x.rows[other].waits_for == row:
-            x.rows[other].waits_for = NONE
+        following = row_at(x.rows, other).next_row
+        if row_at(x.rows, other).waits_for == row:
+            row_at(x.rows, other).waits_for = NONE
             _one_less(x, other, now_s)
         other = following
 
 
 @njit(cache=True)
 def _one_less(x: Machine, row: int, now_s: float) -> None:
-    job = x.rows[row]
+    job = row_at(x.rows, row)
     job.awaited_loads -= 1
     if job.awaited_loads == 0:
         job.loading_s += now_s - job.load_start_s

@@ -10,10 +10,11 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit, typeof
+from numba import njit, typeof, types
+from numba.np.numpy_support import carray
 from numpy.typing import NDArray
 
-from pipeline.eviction.records import make_record, view_float_table, view_ints
+from pipeline.eviction.records import address_of, found, make_record, view_float_table, view_ints
 from pipeline.placement.stack import Stack, StackPolicies
 from pipeline.values import TIERS
 
@@ -91,7 +92,7 @@ _ENGINE: list[tuple[Any, ...]] = [
     ("plans_ahead", np.bool_),
     # Queues and batch. clock_s: start of the next step, inf while there is nothing to do; decoding: every running row
     # has put out a token and lacks the next; blocked: the head of the queue did not fit, and nothing has changed since;
-    # planned: `scheduled` already holds the next step.
+    # planned: `scheduled` already holds the next step; coasting: in a run of steps that only decode, see below.
     ("clock_s", np.float64),
     ("head", np.int64, (QUEUES,)),
     ("tail", np.int64, (QUEUES,)),
@@ -100,6 +101,7 @@ _ENGINE: list[tuple[Any, ...]] = [
     ("decoding", np.int64),
     ("blocked", np.int64),
     ("planned", np.bool_),
+    ("coasting", np.bool_),
     ("load_count", np.int64),
     ("evicted_seen", np.int64),
     ("idle_steps", np.int64),
@@ -107,6 +109,17 @@ _ENGINE: list[tuple[Any, ...]] = [
     ("step_count", np.int64),
     ("step_s", np.float64),
     ("outside_s", np.float64),
+    # A run of decoding, of which the rows know nothing yet: steps done, and those until one completes a request; the
+    # first step for which a row needs a block, or fills one; of the next step the KV tokens of its rows, their squares
+    # and the most; end of the first step, and the longest of the others.
+    ("run_done", np.int64),
+    ("run_steps", np.int64),
+    ("run_due", np.int64),
+    ("run_context", np.int64),
+    ("run_squares", np.int64),
+    ("run_most", np.int64),
+    ("run_first_end_s", np.float64),
+    ("run_longest_s", np.float64),
     # Observed. values: since since_s; emitted: tokens of the step that ends at the next boundary; polled_values: at
     # the last poll before since_s; next_poll: number of the first poll from since_s on; bin_s: length of an interval;
     # bin_at, bin_end_s: the interval of since_s and its end.
@@ -122,26 +135,24 @@ _ENGINE: list[tuple[Any, ...]] = [
 
 
 ENTRY = np.dtype([("time_s", np.float64), ("kind", np.int64), ("instance", np.int64), ("row", np.int64)], align=True)
-
-
-class Log(NamedTuple):
-    """What happened and is not read yet: entries (capacity,), the first of which, `written` (1,), have been written."""
-
-    entries: Any
-    written: Ints
-    row_count: int
+WRITTEN, FED = range(2)
+_LOG: list[tuple[Any, ...]] = [(name, np.int64) for name in ("entries_at", "feed_at", "counts_at", "room")]
 
 
 class Machine(NamedTuple):
-    """One instance as the kernel handles it: its own records, and what all share."""
+    """One instance as the kernel handles it: its own records, and what all share: none of it an array.
+
+    rows, ids: addresses of the rows and of the trace's block ids; id_count: how many there are.
+    """
 
     engine: Engine
     stack: Stack
     policies: StackPolicies
-    rows: Rows
-    ids: Ints
+    rows: int
+    ids: int
+    id_count: int
     links: Any
-    log: Log
+    log: Any
 
 
 def make_rows(count: int) -> Rows:
@@ -182,14 +193,41 @@ def make_engine(
     return engine
 
 
-def make_log(row_count: int) -> Log:
-    """Make an empty log with room for what one step can write, at most three entries a row, and more."""
-    return Log(np.zeros(4 * row_count + 1024, ENTRY).view(np.recarray), np.zeros(1, np.int64), row_count)
+def make_log(entries: NDArray[Any], feed: NDArray[Any], counts: Ints, row_count: int) -> np.record:
+    """Make the log of a simulation over memory for its entries, see `log_memory`.
+
+    entries: what happened that events follow from, until it is read. feed: first tokens and completions, all of them.
+    counts: (2,) of each how many were WRITTEN and FED.
+    """
+    log = make_record(_LOG, {})
+    log.entries_at, log.feed_at, log.counts_at = address_of(entries), address_of(feed), address_of(counts)
+    log.room = entries.size - 2 * row_count
+    return log
+
+
+def log_memory(row_count: int) -> tuple[NDArray[Any], NDArray[Any], Ints]:
+    """Memory for a log: entries of one step and more, all first tokens and completions, and the two counts."""
+    return np.zeros(4 * row_count + 1024, ENTRY), np.zeros(2 * row_count + 2, ENTRY), np.zeros(2, np.int64)
 
 
 ENGINE_TYPE = typeof(make_engine(0, 1, 1, 1, 0, 2))
-ENTRY_TYPE = typeof(make_log(1).entries).dtype
-ROW_TYPE = typeof(make_rows(1)).dtype
+LOG_TYPE = typeof(make_log(*log_memory(1), 1))
+_row: Any = found(typeof(make_rows(1)).dtype)
+_entry: Any = found(typeof(log_memory(1)[0]).dtype)
+_ints: Any = found(types.CPointer(types.int64))
+ROW_BYTES, ENTRY_BYTES = ROW.itemsize, ENTRY.itemsize
+
+
+@njit(cache=True)
+def row_at(rows: int, row: int) -> Row:
+    """Find a row by its number, from the address of the first."""
+    return _row(rows + row * ROW_BYTES)
+
+
+@njit(cache=True)
+def block_ids(x: Machine) -> Ints:
+    """View the block ids of the trace."""
+    return carray(_ints(x.ids), (x.id_count,))
 
 
 @njit(cache=True)
@@ -223,17 +261,37 @@ def bins(engine: Engine) -> Floats:
 
 
 @njit(cache=True)
-def write_log(log: Log, kind: int, row: int, instance: int, time_s: float) -> None:
-    """Add an entry; the caller knows that there is room."""
-    entry = log.entries[log.written[0]]
+def _write(address: int, kind: int, row: int, instance: int, time_s: float) -> None:
+    entry = _entry(address)
     entry.time_s = time_s
     entry.kind = kind
     entry.instance = instance
     entry.row = row
-    log.written[0] += 1
 
 
 @njit(cache=True)
-def log_has_room(log: Log) -> bool:
+def write_log(log: Any, kind: int, row: int, instance: int, time_s: float) -> None:
+    """Add an entry that an event follows from; the caller knows that there is room."""
+    counts = _ints(log.counts_at)
+    _write(log.entries_at + counts[WRITTEN] * ENTRY_BYTES, kind, row, instance, time_s)
+    counts[WRITTEN] += 1
+
+
+@njit(cache=True)
+def feed(log: Any, kind: int, row: int, instance: int, time_s: float) -> None:
+    """Tell routers of a first token or a completion."""
+    counts = _ints(log.counts_at)
+    _write(log.feed_at + counts[FED] * ENTRY_BYTES, kind, row, instance, time_s)
+    counts[FED] += 1
+
+
+@njit(cache=True)
+def written(log: Any) -> int:
+    """Entries that wait to be read."""
+    return _ints(log.counts_at)[WRITTEN]
+
+
+@njit(cache=True)
+def log_has_room(log: Any) -> bool:
     """Say whether one more step surely fits."""
-    return log.entries.size - log.written[0] >= 3 * log.row_count
+    return written(log) <= log.room

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from pipeline.predictor.step_table import StepTable, step_time_s
+from pipeline.predictor.step_time import TableRecord, look_up_step
 from pipeline.serving.blocks import charge_moves, give_back, known_tokens, used_blocks
 from pipeline.serving.observe import observe
 from pipeline.serving.schedule import ends, schedule
@@ -14,8 +14,11 @@ from pipeline.serving.state import (
     DONE,
     FIRST_TOKEN,
     HELD,
+    Engine,
     Machine,
+    feed,
     int64,
+    row_at,
     running,
     scheduled,
     write_log,
@@ -25,7 +28,7 @@ ZERO = int64(0)
 
 
 @njit(cache=True)
-def step(x: Machine, table: StepTable) -> float:
+def step(x: Machine, table: TableRecord) -> float:
     """Do the step that starts at the engine's clock, which moves to its end; to infinity if there is nothing to do.
 
     With async scheduling this step was planned when the one before it began, and the next is planned now: all that is
@@ -56,7 +59,7 @@ def step(x: Machine, table: StepTable) -> float:
 
 
 @njit(cache=True)
-def _duration_s(x: Machine, table: StepTable) -> float:
+def _duration_s(x: Machine, table: TableRecord) -> float:
     batch, tokens = running(x.engine), scheduled(x.engine)
     prefill, decodes, context, sequences, squares, most = ZERO, ZERO, ZERO, ZERO, ZERO, ZERO
     pairs = 0.0
@@ -64,7 +67,7 @@ def _duration_s(x: Machine, table: StepTable) -> float:
         new = tokens[k]
         if new == 0:
             continue
-        job = x.rows[batch[k]]
+        job = row_at(x.rows, batch[k])
         present = job.computed_tokens
         if new == 1:
             decodes += 1
@@ -75,23 +78,28 @@ def _duration_s(x: Machine, table: StepTable) -> float:
             prefill += new
             pairs += new * (present + new / 2)
         sequences += present + new == known_tokens(job)
-    time_s, outside_s = step_time_s(table, prefill, pairs, decodes, float(context), sequences, squares, most)
-    spend(x, time_s, outside_s)
+    time_s, outside_s = look_up_step(table, prefill, pairs, decodes, float(context), sequences, squares, most)
+    check_duration(time_s)
+    count_steps(x.engine, 1)
+    x.engine.step_s += time_s
+    x.engine.outside_s += outside_s
     return time_s
 
 
 @njit(cache=True)
-def spend(x: Machine, time_s: float, outside_s: float) -> None:
-    """Account for a step of that length."""
+def check_duration(time_s: float) -> None:
+    """Raise ValueError unless a step can take that long."""
     if not 0 <= time_s < np.inf:
         raise ValueError("engine: the step model gives a time that is negative or not a number")
-    engine = x.engine
-    engine.step_count += 1
-    engine.idle_steps += 1
+
+
+@njit(cache=True)
+def count_steps(engine: Engine, steps: int) -> None:
+    """Count steps; raise RuntimeError where too many have passed without a completion."""
+    engine.step_count += steps
+    engine.idle_steps += steps
     if engine.idle_steps > engine.max_idle_steps:
         raise RuntimeError("engine: no request completes any more")
-    engine.step_s += time_s
-    engine.outside_s += outside_s
 
 
 @njit(cache=True)
@@ -103,7 +111,7 @@ def _finish(x: Machine, end_s: float) -> bool:
     left = 0
     for k in range(engine.running_count):
         row = int64(batch[k])
-        job = x.rows[row]
+        job = row_at(x.rows, row)
         job.computed_tokens += tokens[k]
         if tokens[k] > 0 and job.computed_tokens == known_tokens(job):
             _put_out(x, row, end_s)
@@ -122,12 +130,12 @@ def _finish(x: Machine, end_s: float) -> bool:
 
 @njit(cache=True)
 def _put_out(x: Machine, row: int, end_s: float) -> None:
-    job = x.rows[row]
+    job = row_at(x.rows, row)
     job.generated_tokens += 1
     x.engine.emitted += 1
     if np.isnan(job.last_token_s):
         job.first_token_s = end_s
-        write_log(x.log, FIRST_TOKEN, row, x.engine.number, end_s)
+        feed(x.log, FIRST_TOKEN, row, x.engine.number, end_s)
     else:
         job.max_gap_s = max(job.max_gap_s, end_s - job.last_token_s)
     job.last_token_s = end_s
@@ -135,13 +143,15 @@ def _put_out(x: Machine, row: int, end_s: float) -> None:
 
 @njit(cache=True)
 def _complete(x: Machine, row: int, end_s: float) -> None:
-    job = x.rows[row]
+    job = row_at(x.rows, row)
     job.status = HELD if job.keeps else DONE
     if not (job.keeps or x.engine.plans_ahead):
         give_back(x, job, end_s)
         x.engine.blocked = 0
     x.engine.idle_steps = 0
-    write_log(x.log, COMPLETED, row, x.engine.number, end_s)
+    feed(x.log, COMPLETED, row, x.engine.number, end_s)
+    if job.awaited:
+        write_log(x.log, COMPLETED, row, x.engine.number, end_s)
 
 
 @njit(cache=True)
@@ -151,7 +161,7 @@ def _release_ended(x: Machine, now_s: float) -> None:
     batch, tokens = running(engine), scheduled(engine)
     left = 0
     for k in range(engine.running_count):
-        job = x.rows[batch[k]]
+        job = row_at(x.rows, batch[k])
         if ends(job):
             engine.blocked = 0
             if not job.keeps:

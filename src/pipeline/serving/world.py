@@ -12,37 +12,22 @@ from numba.np.numpy_support import carray
 
 from pipeline.eviction.base import PolicyFunctions
 from pipeline.placement.stack import StackPolicies, account
+from pipeline.serving import agenda
+from pipeline.serving.agenda import ENGINE, clock_s, fill, second_s
 from pipeline.serving.blocks import charge_moves, give_back, used_blocks
-from pipeline.serving.coast import can_coast, coast
+from pipeline.serving.coast import can_coast, coast, end_run
 from pipeline.serving.link import occupy, occupy_handoff
 from pipeline.serving.observe import observe, read_poll
-from pipeline.serving.packed import (
-    engine_at,
-    entries_at,
-    ints_at,
-    links_at,
-    policy_at,
-    rows_at,
-    stack_at,
-    table_at,
-    unpack,
-)
+from pipeline.serving.packed import engine_at, ints_at, links_at, log_at, policy_at, stack_at, table_at
 from pipeline.serving.queues import push_back
 from pipeline.serving.schedule import arrived
-from pipeline.serving.state import DONE, WAITING, Ints, Log, Machine, log_has_room
+from pipeline.serving.state import DONE, WAITING, Ints, Machine, log_has_room, row_at, written
 from pipeline.serving.step import step
 
 World = Ints
-ENGINE, STACK, TABLE, ROWS, ROW_COUNT, IDS, ID_COUNT, LINKS, ENTRIES, ENTRY_COUNT, WRITTEN = 0, 1, *range(11, 20)
+STACK, TABLE, ROWS, IDS, ID_COUNT, LINKS, LOG, AGENDA = 1, *range(11, 18)
 HBM_POLICY, INSERT = 2, 6
-"""Columns: addresses, and the length of arrays. From HBM_POLICY on one a tier; from INSERT on a policy's functions."""
-
-
-@njit(inline="always")
-def _log(world: World) -> Log:
-    at = world[0]
-    entries = carray(entries_at(at[ENTRIES]), (at[ENTRY_COUNT],))
-    return Log(entries, carray(ints_at(at[WRITTEN]), (1,)), at[ROW_COUNT])
+"""Columns: addresses, and a length. From HBM_POLICY on one a tier; from INSERT on a policy's functions."""
 
 
 @njit(inline="always")
@@ -51,22 +36,24 @@ def _machine(world: World, i: int) -> Machine:
     p, f = HBM_POLICY, INSERT
     states = (policy_at(at[p]), policy_at(at[p + 1]), policy_at(at[p + 2]), policy_at(at[p + 3]))
     policies = StackPolicies(states, PolicyFunctions(at[f], at[f + 1], at[f + 2], at[f + 3], at[f + 4]))
-    rows = carray(rows_at(at[ROWS]), (at[ROW_COUNT],))
-    ids = carray(ints_at(at[IDS]), (at[ID_COUNT],))
-    return Machine(engine_at(at[ENGINE]), stack_at(at[STACK]), policies, rows, ids, links_at(at[LINKS]), _log(world))
+    engine, stack, links, log = engine_at(at[ENGINE]), stack_at(at[STACK]), links_at(at[LINKS]), log_at(at[LOG])
+    return Machine(engine, stack, policies, at[ROWS], at[IDS], at[ID_COUNT], links, log)
 
 
 @njit(cache=True)
 def _run(world: World, i: int, limit_s: float) -> float:
     """Do the steps of instance i that start before the limit, up to one of which others must hear; return when."""
     x = _machine(world, i)
-    table = unpack(table_at(world[i, TABLE]))
+    table = table_at(world[i, TABLE])
     heard_s = np.inf
     while x.engine.clock_s < limit_s and log_has_room(x.log):
         if can_coast(x):
-            coast(x, table, limit_s)
+            if coast(x, table, limit_s):
+                break
             if x.engine.clock_s >= limit_s:
                 break
+        elif x.engine.coasting:
+            end_run(x)
         heard_s = min(heard_s, step(x, table))
         limit_s = min(limit_s, heard_s)
     return heard_s
@@ -79,7 +66,7 @@ def advance(world: World, coupled: bool, limit_s: float) -> tuple[float, int]:
     Stops early at what others must hear of: it stands in the log, and no step that it could reach has been done. Where
     instances are coupled, all stop there; else only the one concerned.
     """
-    log = _log(world)
+    log = log_at(world[0, LOG])
     if not coupled:
         first_s = np.inf
         for i in range(world.shape[0]):
@@ -87,26 +74,17 @@ def advance(world: World, coupled: bool, limit_s: float) -> tuple[float, int]:
             if engine.clock_s < limit_s:
                 _run(world, i, limit_s)
             first_s = min(first_s, engine.clock_s)
-        return first_s, log.written[0]
+        return first_s, written(log)
+    heap = carray(ints_at(world[0, AGENDA]), (world.shape[0],))
+    fill(world, heap)
     while True:
-        i, first_s, second_s = _earliest(world)
+        first_s = clock_s(world, heap[0])
         if not (first_s < limit_s and log_has_room(log)):
-            return first_s, log.written[0]
+            return first_s, written(log)
         # One step at least where two start together, the lower number first.
-        limit_s = min(limit_s, _run(world, i, min(limit_s, max(second_s, np.nextafter(first_s, np.inf)))))
-
-
-@njit(cache=True)
-def _earliest(world: World) -> tuple[int, float, float]:
-    """Return the instance whose next step starts first, when that is, and when the next other one starts."""
-    at, first_s, second_s = 0, np.inf, np.inf
-    for i in range(world.shape[0]):
-        clock_s = engine_at(world[i, ENGINE]).clock_s
-        if clock_s < first_s:
-            at, first_s, second_s = i, clock_s, first_s
-        else:
-            second_s = min(second_s, clock_s)
-    return at, first_s, second_s
+        next_s = max(second_s(world, heap), np.nextafter(first_s, np.inf))
+        limit_s = min(limit_s, _run(world, heap[0], min(limit_s, next_s)))
+        agenda.settle(world, heap, 0)
 
 
 @njit(cache=True)
@@ -120,10 +98,10 @@ def _wake(x: Machine, now_s: float) -> None:
 def submit(world: World, i: int, row: int, now_s: float) -> None:
     """Queue a row at instance i."""
     x = _machine(world, i)
-    x.rows[row].arrival_s = now_s
+    row_at(x.rows, row).arrival_s = now_s
     push_back(x.engine, x.rows, WAITING, row)
     _wake(x, now_s)
-    x.rows[row].taken_s = x.engine.clock_s
+    row_at(x.rows, row).taken_s = x.engine.clock_s
 
 
 @njit(cache=True)
@@ -138,8 +116,8 @@ def loaded(world: World, i: int, row: int, now_s: float) -> None:
 def let_go(world: World, i: int, row: int, now_s: float) -> None:
     """Tell instance i that the blocks of a row that it kept are no longer needed."""
     x = _machine(world, i)
-    give_back(x, x.rows[row], now_s)
-    x.rows[row].status = DONE
+    give_back(x, row_at(x.rows, row), now_s)
+    row_at(x.rows, row).status = DONE
     x.engine.blocked = 0
     _wake(x, now_s)
 
@@ -161,6 +139,15 @@ def poll(world: World, first: int, poll_time_s: float, out: Ints) -> None:
     """Copy what a poll saw of the instances from `first` on to `out` (instances, 3)."""
     for k in range(out.shape[0]):
         read_poll(engine_at(world[first + k, ENGINE]), poll_time_s, out[k])
+
+
+@njit(cache=True)
+def settle(world: World, first: int, count: int) -> None:
+    """Book to their rows the tokens that `count` instances from `first` on have put out in runs of decoding."""
+    for i in range(first, first + count):
+        x = _machine(world, i)
+        if x.engine.coasting:
+            end_run(x)
 
 
 @njit(cache=True)
