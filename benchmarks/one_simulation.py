@@ -1,14 +1,13 @@
-"""Simulate one trace once, in a process of its own, and say what it took: python benchmarks/one_simulation.py FILE.json.
+"""Simulate one trace in a process of its own and say what it took: python benchmarks/one_simulation.py FILE.json.
 
-FILE.json: {"values": resolved configuration of a cell, "prepared": folder with step_table.npz and
-link_calibration.parquet, "copies": of the trace, one after the other}. Everything that a user waits for is in it, from
+FILE.json: {"values": resolved configuration of a cell, "prepared": folder that `prepare` has filled, "copies": of the
+trace, one after the other, "rate_factor": how much faster it comes}. Everything that a user waits for is in it, from
 the start of Python over reading the trace to the tables of results.
 """
 
 from __future__ import annotations
 
 import json
-import resource
 import sys
 import time
 from dataclasses import replace
@@ -17,33 +16,32 @@ from typing import Any
 
 import numpy as np
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "src"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
-from pipeline import tables  # noqa: E402
-from pipeline.cell import Cell  # noqa: E402
-from pipeline.predictor.step_table import from_arrays  # noqa: E402
-from pipeline.runs import Plant, scenario_of  # noqa: E402
-from pipeline.hardware.base import links_of  # noqa: E402
-from pipeline.serving import recorder  # noqa: E402
-from pipeline.serving.simulate import simulate  # noqa: E402
-from pipeline.trace.request_trace import RequestTrace  # noqa: E402
+from pipeline import tables
+from pipeline.cell import Cell
+from pipeline.predictor.step_table import from_arrays
+from pipeline.runs import make_plant, scenario_of
+from pipeline.serving import recorder
+from pipeline.serving.simulate import simulate
+from pipeline.trace.request_trace import RequestTrace
 
 GAP_S = 1.0
 """Between the last arrival of one copy and the first of the next."""
+CALIBRATED = ("link_calibration", "constants", "step_samples")
 
 
-def repeated(trace: RequestTrace, copies: int) -> RequestTrace:
+def repeated(trace: RequestTrace, copies: int, rate_factor: float) -> RequestTrace:
     """The trace so many times, one after the other; equal content stays equal."""
     count, length_s = trace.request_count, float(trace.arrival_s[-1]) + GAP_S
-    shift = np.repeat(np.arange(copies), count)
+    copy = np.repeat(np.arange(copies), count)
     spans = trace.block_offset[1:] - trace.block_offset[:-1]
     return replace(
         trace,
         request_id=np.arange(copies * count),
-        session_id=np.tile(trace.session_id, copies) + shift * (int(trace.session_id.max()) + 1),
+        session_id=np.tile(trace.session_id, copies) + copy * (int(trace.session_id.max()) + 1),
         class_id=np.tile(trace.class_id, copies),
-        arrival_s=np.tile(trace.arrival_s, copies) + shift * length_s,
+        arrival_s=(np.tile(trace.arrival_s, copies) + copy * length_s) / rate_factor,
         think_s=np.tile(trace.think_s, copies),
         input_tokens=np.tile(trace.input_tokens, copies),
         output_tokens=np.tile(trace.output_tokens, copies),
@@ -52,26 +50,32 @@ def repeated(trace: RequestTrace, copies: int) -> RequestTrace:
     )
 
 
+def most_mb() -> float:
+    """Peak memory of this process since it started its program, in MB (Linux)."""
+    (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
+    return int(line.split()[1]) / 1e3
+
+
 def run(task: dict[str, Any]) -> dict[str, Any]:
     """Simulate and measure."""
-    prepared = Path(task["prepared"])
+    folder = Path(task["prepared"])
     cell = Cell.of(task["values"])
-    loaded = cell.trace.load(cell.seed, cell.max_context_tokens)
-    table = from_arrays(tables.read_arrays(prepared / "step_table.npz"))
-    plant = Plant(table, links_of(tables.read(prepared / "link_calibration.parquet")), "measured", None)  # type: ignore[arg-type]
-    scenario = scenario_of(cell, repeated(loaded.trace, task["copies"]), plant)
+    table = from_arrays(tables.read_arrays(folder / "step_table.npz"))
+    plant = make_plant(table, *(tables.read(folder / f"{name}.parquet") for name in CALIBRATED))
+    trace = cell.trace.load(cell.seed, cell.max_context_tokens).trace
+    scenario = scenario_of(cell, repeated(trace, task["copies"], task["rate_factor"]), plant)
     before_s = time.process_time()
     output = simulate(scenario)
     simulated_s = time.process_time() - before_s
+    figures = recorder.figures(output)
     made = recorder.tables(output, "benchmark")
     return {
-        "requests": scenario.trace.request_count,
-        "rows": {name: table.num_rows for name, table in made.items()},
+        "requests": made["requests"].num_rows,
+        "steps": figures.step_count,
+        "mean_running_count": figures.mean_running_count,
         "simulate_cpu_s": simulated_s,
         "process_cpu_s": time.process_time(),
-        "most_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3,
-        "mean_running_count": recorder.figures(output).mean_running_count,
-        "step_count": recorder.figures(output).step_count,
+        "most_mb": most_mb(),
     }
 
 

@@ -124,8 +124,8 @@ def test_runs_of_decoding_see_the_same_unequal_lengths(trace, limits):
 @settings(max_examples=60, deadline=None)
 @given(clocks=st.lists(st.sampled_from([0.0, 1.0, 1.5, 2.0, np.inf]), min_size=1, max_size=20), data=st.data())
 def test_the_agenda_names_who_comes_next(clocks, data):
-    records = [make_engine(i, 1, 1, 1, 0, 2) for i in range(len(clocks))]
-    world = np.array([[address_of(record)] for record in records])
+    engines = [make_engine(i, 1, 1, 1, 0, 2) for i in range(len(clocks))]
+    world = np.array([[address_of(one)] for one in engines])
     heap = np.zeros(len(clocks), np.int64)
 
     def check_order():
@@ -133,13 +133,13 @@ def test_the_agenda_names_who_comes_next(clocks, data):
         assert heap[0] == order[0]
         assert second_s(world, heap) == (clocks[order[1]] if len(order) > 1 else np.inf)
 
-    for record, clock_s in zip(records, clocks, strict=True):
-        record.clock_s = clock_s
+    for one, clock_s in zip(engines, clocks, strict=True):
+        one.clock_s = clock_s
     fill(world, heap)
     check_order()
     for _ in range(10):
         first = int(heap[0])
         clocks[first] += data.draw(st.sampled_from([0.0, 0.5, 3.0]))
-        records[first].clock_s = clocks[first]
+        engines[first].clock_s = clocks[first]
         settle(world, heap, 0)
         check_order()

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from functools import partial
+from math import isnan
 
 import numpy as np
+from simpy.events import Event
 
-from pipeline.placement.base import ONBOARD
-from pipeline.placement.stack import DRAM, HBM, SSD
+from pipeline.placement.stack import SSD
 from pipeline.serving.clock import Clock
 from pipeline.serving.dispatch import Dispatch
 from pipeline.serving.engine import Engines, Entry
 from pipeline.serving.scenario import Scenario, SimulationOutput
-from pipeline.serving.schedule import REMOTE_LOAD
 from pipeline.serving.state import DONE, LOAD, NONE, Ints
 from pipeline.serving.stays import make_stays, reject_reasons, successors
 
@@ -33,17 +33,23 @@ class Cluster:
         self._dispatch = Dispatch(scenario, self._engines)
         self._clock = Clock()
         self._reason = reject_reasons(scenario)
-        self._arrival_s = np.full(trace.request_count, np.nan)
-        self._handoff_s = np.full(trace.request_count, np.nan)
-        self._instance = np.full(self._rows.size, NONE, np.int64)
-        followers = np.zeros(trace.request_count, np.bool_)
+        self._count = trace.request_count
+        self._arrival_s = np.full(self._count, np.nan)
+        self._handoff_s = np.full(self._count, np.nan)
+        # Read and written once a request: plain lists cost a third of arrays.
+        self._is_rejected: list[bool] = (self._reason != "").tolist()
+        self._keeps: list[int] = self._rows.keeps.tolist()
+        self._following: list[int] = self._follower.tolist()
+        self._instance = [NONE] * self._rows.size
+        self._first_token_s = self._rows.first_token_s
+        followers = np.zeros(self._count, np.bool_)
         followers[self._follower[self._follower != NONE]] = True
-        self._open = np.flatnonzero(~followers).tolist()
+        self._open = iter(np.flatnonzero(~followers).tolist())
 
     def run(self) -> SimulationOutput:
         """Let everything happen. Raises RuntimeError if a request never ends."""
         clock, engines = self._clock, self._engines
-        self._await_open(0)
+        self._await_open()
         while True:
             next_s = clock.peek()
             left_s, entries = engines.advance(next_s)
@@ -57,78 +63,66 @@ class Cluster:
             clock.step()
         return self._output()
 
-    def _await_open(self, position: int) -> None:
+    def _await_open(self) -> None:
         """Make the arrival of the next request that waits for no other."""
-        if position < len(self._open):
-            request = self._open[position]
-            self._clock.at(float(self._scenario.trace.arrival_s[request]), partial(self._open_arrival, position))
+        for request in self._open:
+            self._clock.at(self._scenario.trace.arrival_s.item(request), partial(self._open_arrival, request))
+            break
 
-    def _open_arrival(self, position: int) -> None:
-        self._await_open(position + 1)
-        self._arrive(self._open[position])
+    def _open_arrival(self, request: int, event: Event) -> None:
+        self._await_open()
+        self._arrive(request, event)
 
-    def _arrive(self, request: int) -> None:
+    def _arrive(self, request: int, _event: Event) -> None:
         now_s = self._clock.now
         self._arrival_s[request] = now_s
-        if self._reason[request]:
+        if self._is_rejected[request]:
             self._ended(request)
             return
-        chosen = self._dispatch.choose(request, now_s)
-        for stay, instance in enumerate(chosen):
-            self._instance[request + stay * self._scenario.trace.request_count] = instance
-        self._engines.submit(chosen[0], request, now_s)
+        row = request
+        for instance in self._dispatch.choose(request, now_s):
+            self._instance[row] = instance
+            row += self._count
+        self._engines.submit(self._instance[request], request, now_s)
 
     def _hear(self, entries: list[Entry]) -> None:
-        for entry in entries:
-            time_s, kind, instance, row = entry
-            if kind == LOAD:
-                self._clock.at(time_s, partial(self._load, instance, row))
-            else:
-                self._clock.at(time_s, partial(self._completed, row))
+        for time_s, kind, instance, row in entries:
+            act = partial(self._load, instance, row) if kind == LOAD else partial(self._completed, row)
+            self._clock.at(time_s, act)
 
-    def _completed(self, row: int) -> None:
-        count = self._scenario.trace.request_count
-        if self._rows.keeps[row]:
-            self._begin_decode(row + count)
+    def _completed(self, row: int, _event: Event) -> None:
+        if self._keeps[row]:
+            row += self._count
+            self._engines.begin_decode(self._instance[row], row, self._clock.now)
         else:
-            self._ended(row % count)
+            self._ended(row % self._count)
 
     def _ended(self, request: int) -> None:
         """Let the next turn of a closed-loop session come, once its user has thought."""
-        following = int(self._follower[request])
+        following = self._following[request]
         if following != NONE:
-            think_s = float(self._scenario.trace.think_s[following])
+            think_s = self._scenario.trace.think_s.item(following)
             self._clock.at(self._clock.now + think_s, partial(self._arrive, following))
 
-    def _begin_decode(self, row: int) -> None:
-        """Queue a request whose prompt is computed at its decode instance, which will fetch its KV."""
-        job = self._rows[row]
-        now_s = self._clock.now
-        job.first_token_s = job.last_token_s = now_s
-        job.generated_tokens = 1
-        self._engines.submit(int(self._instance[row]), row, now_s)
-
-    def _load(self, instance: int, row: int) -> None:
+    def _load(self, instance: int, row: int, _event: Event) -> None:
         """Move what a row waits for: from its own lower tiers, and from the instance that computed its prompt."""
-        engines, clock, now_s = self._engines, self._clock, self._clock.now
-        blocks = self._rows[row].load_blocks
-        ends = [now_s]
-        for tier in (DRAM, SSD):
-            if blocks[tier]:
-                ends.append(engines.move(instance, (tier, HBM), ONBOARD, int(blocks[tier]), now_s))
-        if self._rows.remote_tokens[row]:
-            prefilled = row - self._scenario.trace.request_count
-            source = int(self._instance[prefilled])
-            end_s = now_s
-            if blocks[REMOTE_LOAD]:
-                end_s = engines.hand_off(source, instance, int(blocks[REMOTE_LOAD]), now_s)
-            clock.at(end_s, partial(engines.let_go, source, prefilled, end_s))
-            self._handoff_s[prefilled] = end_s - self._rows.first_token_s[prefilled]
-            ends.append(end_s)
-        clock.at(max(ends), partial(engines.loaded, instance, row, max(ends)))
+        engines, clock = self._engines, self._clock
+        prefilled = row - self._count
+        source = self._instance[prefilled] if prefilled >= 0 else NONE
+        arrived_s, left_s = engines.load(instance, source, row, clock.now)
+        if not isnan(left_s):
+            clock.at(left_s, partial(self._let_go, source, prefilled))
+            self._handoff_s[prefilled] = left_s - self._first_token_s[prefilled]
+        clock.at(arrived_s, partial(self._loaded, instance, row))
+
+    def _let_go(self, instance: int, row: int, _event: Event) -> None:
+        self._engines.let_go(instance, row, self._clock.now)
+
+    def _loaded(self, instance: int, row: int, _event: Event) -> None:
+        self._engines.loaded(instance, row, self._clock.now)
 
     def _output(self) -> SimulationOutput:
-        count = self._scenario.trace.request_count
+        count = self._count
         expected = np.tile(self._reason == "", self._rows.size // count)
         expected[count:] &= self._scenario.trace.output_tokens[: self._rows.size - count] > 1
         never = np.flatnonzero(expected & (self._rows.status != DONE))
@@ -143,7 +137,7 @@ class Cluster:
         return SimulationOutput(
             scenario=self._scenario,
             rows=self._rows,
-            instance=self._instance,
+            instance=np.array(self._instance, np.int64),
             arrival_s=self._arrival_s,
             reject_reason=self._reason,
             handoff_s=self._handoff_s,

@@ -97,13 +97,17 @@ class Engines:
         """Tell an instance that the blocks of a row that it kept are no longer needed."""
         world.let_go(self._world, instance, row, now_s)
 
-    def move(self, instance: int, tiers: tuple[int, int], cause: int, block_count: int, now_s: float) -> float:
-        """Move blocks of an instance between two tiers; return when they have arrived."""
-        return float(world.move(self._world, instance, *tiers, cause, block_count, now_s))
+    def begin_decode(self, instance: int, row: int, now_s: float) -> None:
+        """Queue a row whose prompt another instance has computed, first token and all: its KV will be fetched."""
+        world.begin_decode(self._world, instance, row, now_s)
 
-    def hand_off(self, source_instance: int, instance: int, block_count: int, now_s: float) -> float:
-        """Send blocks of KV from one instance to another; return when they have arrived."""
-        return float(world.hand_off(self._world, source_instance, instance, block_count, now_s))
+    def load(self, instance: int, source_instance: int, row: int, now_s: float) -> tuple[float, float]:
+        """Start moving what the row waits for.
+
+        Returns when all has arrived, and when the KV has left the source instance (NaN if none came from there).
+        """
+        arrived_s, left_s = world.load(self._world, instance, source_instance, row, now_s)
+        return arrived_s, left_s
 
     def poll(self, first: int, count: int, poll_time_s: float) -> Ints:
         """What a poll saw of `count` instances from `first` on, (count, 3): waiting, running, KV blocks in use.

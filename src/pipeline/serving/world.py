@@ -11,7 +11,8 @@ from numba import njit
 from numba.np.numpy_support import carray
 
 from pipeline.eviction.base import PolicyFunctions
-from pipeline.placement.stack import StackPolicies, account
+from pipeline.placement.base import ONBOARD
+from pipeline.placement.stack import DRAM, HBM, SSD, StackPolicies, account
 from pipeline.serving import agenda
 from pipeline.serving.agenda import ENGINE, clock_s, fill, second_s
 from pipeline.serving.blocks import charge_moves, give_back, used_blocks
@@ -20,7 +21,7 @@ from pipeline.serving.link import occupy, occupy_handoff
 from pipeline.serving.observe import observe, read_poll
 from pipeline.serving.packed import engine_at, ints_at, links_at, log_at, policy_at, stack_at, table_at
 from pipeline.serving.queues import push_back
-from pipeline.serving.schedule import arrived
+from pipeline.serving.schedule import REMOTE_LOAD, arrived
 from pipeline.serving.state import DONE, WAITING, Ints, Machine, log_has_room, row_at, written
 from pipeline.serving.step import step
 
@@ -123,15 +124,32 @@ def let_go(world: World, i: int, row: int, now_s: float) -> None:
 
 
 @njit(cache=True)
-def move(world: World, i: int, source: int, target: int, cause: int, block_count: int, now_s: float) -> float:
-    """Move blocks of instance i between two tiers over its links; return when they have arrived."""
-    return occupy(links_at(world[i, LINKS]), i, source, target, cause, block_count, now_s)
+def begin_decode(world: World, i: int, row: int, now_s: float) -> None:
+    """Queue a row at instance i whose prompt another instance has computed, first token and all."""
+    job = row_at(world[i, ROWS], row)
+    job.first_token_s = job.last_token_s = now_s
+    job.generated_tokens = 1
+    submit(world, i, row, now_s)
 
 
 @njit(cache=True)
-def hand_off(world: World, source_instance: int, i: int, block_count: int, now_s: float) -> float:
-    """Send blocks of KV to instance i from another one; return when they have arrived."""
-    return occupy_handoff(links_at(world[i, LINKS]), source_instance, i, block_count, now_s)
+def load(world: World, i: int, source_instance: int, row: int, now_s: float) -> tuple[float, float]:
+    """Start moving what a row at instance i waits for, from lower tiers and from another instance.
+
+    Returns when all has arrived, and when the KV has left the other instance, NaN if none came from there.
+    """
+    x = _machine(world, i)
+    job = row_at(x.rows, row)
+    arrived_s, left_s = now_s, np.nan
+    for tier in (DRAM, SSD):
+        if job.load_blocks[tier] > 0:
+            arrived_s = max(arrived_s, occupy(x.links, i, tier, HBM, ONBOARD, job.load_blocks[tier], now_s))
+    if job.remote_tokens > 0:
+        left_s = now_s
+        if job.load_blocks[REMOTE_LOAD] > 0:
+            left_s = occupy_handoff(x.links, source_instance, i, job.load_blocks[REMOTE_LOAD], now_s)
+        arrived_s = max(arrived_s, left_s)
+    return arrived_s, left_s
 
 
 @njit(cache=True)
