@@ -12,12 +12,13 @@ from pipeline.predictor.step_time import step_time_s
 from pipeline.serving.scenario import Scenario
 
 
-@dataclass
+@dataclass(eq=False)
 class Job:
     arrival_s: float
     prompt: int
     output: int
     chain: list[int]
+    rank: float = 0.0
     computed: int = 0
     generated: int = 0
     cached: int = 0
@@ -86,7 +87,12 @@ class Reference:
         for i in range(trace.request_count):
             chain = trace.block_ids[trace.block_offset[i] : trace.block_offset[i + 1]].tolist()
             numbers = (float(trace.arrival_s[i]), int(trace.input_tokens[i]), int(trace.output_tokens[i]))
-            self.jobs.append(Job(*numbers, chain if self.limits.prefix_cache else []))
+            rank = {
+                "fcfs": 0,
+                "priority": self.limits.class_priority.get(trace.classes[trace.class_id[i]], 0),
+                "shortest_first": numbers[1],
+            }[self.limits.scheduling]
+            self.jobs.append(Job(*numbers, chain if self.limits.prefix_cache else [], rank))
         self.running: list[Job] = []
         self.waiting: list[Job] = []
 
@@ -95,13 +101,17 @@ class Reference:
         now_s = 0.0
         while coming or self.waiting or self.running:
             while coming and coming[0].arrival_s <= now_s:
-                self.waiting.append(coming.pop(0))
+                self.enqueue(coming.pop(0))
             plan = self.schedule()
             if not plan:
                 now_s = coming[0].arrival_s
                 continue
             now_s = self.finish(plan, now_s)
         return self.jobs
+
+    def enqueue(self, job: Job) -> None:
+        self.waiting.append(job)
+        self.waiting.sort(key=lambda j: (j.rank, j.arrival_s) if self.limits.scheduling != "fcfs" else 0)
 
     def blocks_for(self, tokens: int) -> int:
         return -(-tokens // self.block_tokens)
@@ -120,16 +130,34 @@ class Reference:
         return True
 
     def schedule(self) -> list[tuple[Job, int]]:
+        """Plan a step; one that only preempts is none, and the next is planned at once."""
+        plan = self.plan()
+        while not plan and self.running and self.has_preempted:
+            plan = self.plan()
+        return plan
+
+    def plan(self) -> list[tuple[Job, int]]:
         budget, preempted = self.limits.max_batched_tokens, False
         plan: list[tuple[Job, int]] = []
         for job in list(self.running):
+            if job not in self.running:
+                continue
             tokens = min(job.wanted, budget)
             while job in self.running and tokens and not self.extend(job, tokens):
-                self.preempt(self.running.pop())
+                out = self.running[-1]
+                if self.limits.scheduling == "priority":
+                    out = max(reversed(self.running), key=lambda j: (j.rank, j.arrival_s))
+                self.running.remove(out)
+                budget += sum(q for other, q in plan if other is out)
+                plan = [(other, q) for other, q in plan if other is not out]
+                self.preempt(out)
                 preempted = True
-            if job in self.running and tokens:
+            if job not in self.running:
+                break
+            if tokens:
                 plan.append((job, tokens))
                 budget -= tokens
+        self.has_preempted = preempted
         while not preempted and self.waiting and budget and len(self.running) < self.limits.max_running:
             job = self.waiting[0]
             limit = (job.known - 1) // self.block_tokens
@@ -157,6 +185,8 @@ class Reference:
             return
         job.computed, job.preempted = 0, job.preempted + 1
         self.waiting.insert(0, job)
+        if self.limits.scheduling != "fcfs":
+            self.enqueue(self.waiting.pop(0))
 
     def duration_s(self, plan: list[tuple[Job, int]]) -> float:
         prefill = [(q, job.computed) for job, q in plan if q > 1]

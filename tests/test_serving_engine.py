@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from serving_scenarios import Request, engine, make_trace, names, scenario
@@ -153,6 +155,35 @@ def test_nobody_is_admitted_in_a_step_that_preempted():
     output = simulate(scenario(trace_of_four(requests), hbm=4))
     assert output.rows.preemption_count.tolist() == [0, 1, 0]
     assert output.rows.scheduled_s[2] == pytest.approx(1.13 + 1.02 + 1.01)
+
+
+def ranked(requests, classes):
+    trace = trace_of_four(requests)
+    return replace(trace, classes=("batch", "chat"), class_id=np.array(classes))
+
+
+def test_a_class_of_lower_priority_value_is_admitted_first():
+    # A runs alone until 2 + 0.01; meanwhile B (batch) and then C (chat) come.
+    limits = engine(max_running=1, scheduling="priority", class_priority={"batch": 5, "chat": 1})
+    requests = [Request(0.0, 100, 1), Request(0.1, 100, 1), Request(0.2, 100, 1)]
+    output = simulate(scenario(ranked(requests, [0, 0, 1]), engine=limits))
+    assert output.rows.scheduled_s.tolist() == [0.0, 4.0, 2.0]
+
+
+def test_under_priority_the_one_of_the_highest_value_is_preempted_though_it_came_first():
+    # As in the preemption above, but B (chat) finds no block in step 3: A (batch), scheduled before it, must go.
+    limits = engine(scheduling="priority", class_priority={"batch": 5})
+    requests = [Request(0.0, 6, 8), Request(0.0, 7, 8)]
+    output = simulate(scenario(ranked(requests, [0, 1]), hbm=4, engine=limits))
+    assert output.rows.preemption_count.tolist() == [1, 0]
+    assert output.last_token_s[1] == pytest.approx(1.13 + 1.02 + 6 * 1.01)
+
+
+def test_the_shortest_prompt_is_admitted_first():
+    limits = engine(max_running=1, scheduling="shortest_first")
+    requests = [Request(0.0, 100, 1), Request(0.1, 90, 1), Request(0.2, 40, 1), Request(0.3, 40, 1)]
+    output = simulate(scenario(requests, engine=limits))
+    assert np.argsort(output.rows.scheduled_s).tolist() == [0, 2, 3, 1]
 
 
 @pytest.mark.parametrize(

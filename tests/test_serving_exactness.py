@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -38,7 +40,9 @@ def workloads(draw, sessions: int = 4, closed: bool = False):
         seen = any(r.session == session for r in requests)
         think_s = draw(st.sampled_from([0.0, 0.05])) if closed and seen else float("nan")
         requests.append(Request(clock, prompt, output, blocks, session, think_s))
-    return make_trace(requests, block_tokens)
+    trace = make_trace(requests, block_tokens)
+    classes = np.array([draw(st.integers(0, 2)) for _ in requests])
+    return replace(trace, classes=("any", "urgent", "late"), class_id=classes)
 
 
 @st.composite
@@ -47,6 +51,8 @@ def limits(draw):
         max_running=draw(st.integers(1, 5)),
         max_batched_tokens=draw(st.sampled_from([5, 16, 64])),
         prefix_cache=draw(st.booleans()),
+        scheduling=draw(st.sampled_from(["fcfs", "priority", "shortest_first"])),
+        class_priority={"urgent": -1, "late": 2},
     )
 
 

@@ -145,6 +145,8 @@ def _make_engine(scenario: Scenario, rows: Rows, number: int, loader_blocks: int
     engine.max_idle_steps = IDLE_STEPS_PER_TOKEN * longest + 1000
     engine.coasts = coasts and not limits.async_scheduling
     engine.plans_ahead = limits.async_scheduling
+    engine.ranks = limits.scheduling != "fcfs"
+    engine.preempts_by_rank = limits.scheduling == "priority"
     engine.poll_s = scenario.router.poll_interval_s
     engine.bin_s = engine.bin_end_s = FIRST_BIN_S if interval_s is None else interval_s
     return engine

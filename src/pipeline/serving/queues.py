@@ -1,4 +1,7 @@
-"""First-in-first-out queues of rows, linked through the rows themselves: one row stands in at most one."""
+"""Queues of rows, linked through the rows themselves: one row stands in at most one.
+
+First in, first out; where rows have ranks, in the order of rank and arrival.
+"""
 
 from __future__ import annotations
 
@@ -29,6 +32,30 @@ def push_front(engine: Engine, rows: int, queue: int, row: int) -> None:
         engine.tail[queue] = row
     engine.head[queue] = row
     engine.queued_count += 1
+
+
+@njit(cache=True)
+def enqueue(engine: Engine, rows: int, queue: int, row: int) -> None:
+    """Put `row` where it belongs: at the end, or by its rank before the first that comes after it."""
+    before, at = NONE, engine.head[queue]
+    while engine.ranks and at != NONE and not comes_before(rows, row, at):
+        before, at = at, row_at(rows, at).next_row
+    if not engine.ranks or at == NONE:
+        push_back(engine, rows, queue, row)
+    elif before == NONE:
+        push_front(engine, rows, queue, row)
+    else:
+        row_at(rows, row).status = queue
+        row_at(rows, row).next_row = at
+        row_at(rows, before).next_row = row
+        engine.queued_count += 1
+
+
+@njit(cache=True)
+def comes_before(rows: int, one: int, other: int) -> bool:
+    """Say whether a row is to be admitted before another: by rank, then by arrival."""
+    a, b = row_at(rows, one), row_at(rows, other)
+    return a.rank < b.rank or (a.rank == b.rank and a.arrival_s < b.arrival_s)
 
 
 @njit(cache=True)

@@ -22,7 +22,7 @@ from pipeline.serving.blocks import (
     leading_hits,
     pending_loader,
 )
-from pipeline.serving.queues import push_back, push_front, remove
+from pipeline.serving.queues import comes_before, enqueue, push_back, push_front, remove
 from pipeline.serving.state import (
     LOAD,
     LOADING,
@@ -51,6 +51,9 @@ def schedule(x: Machine, now_s: float) -> bool:
     """Fill `scheduled` for a step that starts now; False if there is nothing to compute."""
     budget = x.engine.max_batched_tokens
     budget, preempted = _schedule_running(x, budget, now_s)
+    while preempted and budget == x.engine.max_batched_tokens and x.engine.running_count > 0:
+        # Who asked first was itself pushed out: such a step computes nothing and takes no time.
+        budget, preempted = _schedule_running(x, budget, now_s)
     x.engine.blocked = 0
     # A step in which all were pushed out computes nothing and takes no time: the next one is this one.
     if not preempted or x.engine.running_count == 0:
@@ -67,21 +70,47 @@ def _schedule_running(x: Machine, budget: int, now_s: float) -> tuple[int, bool]
     some_end = x.engine.plans_ahead
     k = 0
     while k < x.engine.running_count:
-        job = row_at(x.rows, batch[k])
+        row = int64(batch[k])
+        job = row_at(x.rows, row)
         wanted = 0 if some_end and ends(job) else min(known_tokens(job) - job.computed_tokens, budget)
-        if wanted > 0:
-            fits = extend(x, job, job.computed_tokens, wanted, now_s)
-            while not fits and x.engine.running_count > k:
-                preempted = True
-                x.engine.running_count -= 1
-                _preempt(x, int64(batch[x.engine.running_count]), now_s)
-                fits = x.engine.running_count > k and extend(x, job, job.computed_tokens, wanted, now_s)
-            if not fits:
-                break
+        while wanted > 0 and not extend(x, job, job.computed_tokens, wanted, now_s):
+            preempted = True
+            victim = _victim(x)
+            if victim < k:  # scheduled in this step already
+                budget += tokens[victim]
+                k -= 1
+            out = _take_out(x, victim)
+            _preempt(x, out, now_s)
+            if out == row:
+                tokens[k : x.engine.running_count] = 0
+                return budget, preempted
         tokens[k] = wanted
         budget -= wanted
         k += 1
     return budget, preempted
+
+
+@njit(cache=True)
+def _victim(x: Machine) -> int:
+    """Position of the running row that must go: the last admitted, or the last by rank and arrival."""
+    batch = running(x.engine)
+    last = x.engine.running_count - 1
+    if x.engine.preempts_by_rank:
+        for k in range(last - 1, -1, -1):
+            if comes_before(x.rows, batch[last], batch[k]):
+                last = k
+    return last
+
+
+@njit(cache=True)
+def _take_out(x: Machine, position: int) -> int:
+    """Take the row at a position out of the batch, and return it."""
+    batch, tokens = running(x.engine), scheduled(x.engine)
+    row = int64(batch[position])
+    x.engine.running_count -= 1
+    for k in range(position, x.engine.running_count):
+        batch[k], tokens[k] = batch[k + 1], tokens[k + 1]
+    return row
 
 
 @njit(cache=True)
@@ -100,7 +129,10 @@ def _preempt(x: Machine, row: int, now_s: float) -> None:
         return
     job.computed_tokens = 0
     job.preemption_count += 1
-    push_front(x.engine, x.rows, WAITING, row)
+    if x.engine.ranks:
+        enqueue(x.engine, x.rows, WAITING, row)
+    else:
+        push_front(x.engine, x.rows, WAITING, row)
 
 
 @njit(cache=True)
@@ -108,6 +140,7 @@ def _admit(x: Machine, budget: int, now_s: float) -> int:
     """Admit from the queues, the loaded first; return the budget left."""
     engine = x.engine
     while budget > 0 and engine.running_count < engine.max_running:
+        # Those that were loaded hold blocks: let them go on, whoever waits.
         row = engine.head[READY] if engine.head[READY] != NONE else engine.head[WAITING]
         if row == NONE:
             break
@@ -213,7 +246,7 @@ def _one_less(x: Machine, row: int, now_s: float) -> None:
     if job.awaited_loads == 0:
         job.loading_s += now_s - job.load_start_s
         remove(x.engine, x.rows, row)
-        push_back(x.engine, x.rows, READY, row)
+        enqueue(x.engine, x.rows, READY, row)
         x.engine.blocked = 0
 
 

@@ -41,7 +41,8 @@ ROW = np.dtype(
     [
         # Given. output_tokens: at which the stay ends; chain_start, chain_blocks: the request's full blocks in the
         # trace's block ids (0 blocks without a prefix cache); awaited: others wait for its end; keeps: its blocks stay
-        # pinned after its end, until they are let go; remote_tokens: KV that another instance holds for it.
+        # pinned after its end, until they are let go; remote_tokens: KV that another instance holds for it; rank: the
+        # lower, the sooner it is admitted, among equals by arrival_s.
         ("input_tokens", np.int64),
         ("output_tokens", np.int64),
         ("chain_start", np.int64),
@@ -49,6 +50,7 @@ ROW = np.dtype(
         ("awaited", np.int64),
         ("keeps", np.int64),
         ("remote_tokens", np.int64),
+        ("rank", np.float64),
         ("arrival_s", np.float64),
         # When the engine took it from its input: the first boundary between steps from its arrival on.
         ("taken_s", np.float64),
@@ -81,7 +83,8 @@ ROW = np.dtype(
 
 _ENGINE: list[tuple[Any, ...]] = [
     # Limits. max_idle_steps: more steps than that without completing a request are an error; poll_s: between two
-    # polls; coasts: runs of mere decoding are done in one go; plans_ahead: async scheduling.
+    # polls; coasts: runs of mere decoding are done in one go; plans_ahead: async scheduling; ranks: rows may differ in
+    # rank; preempts_by_rank: who has the highest is preempted, not who was admitted last.
     ("number", np.int64),
     ("max_running", np.int64),
     ("max_batched_tokens", np.int64),
@@ -90,6 +93,8 @@ _ENGINE: list[tuple[Any, ...]] = [
     ("poll_s", np.float64),
     ("coasts", np.int64),
     ("plans_ahead", np.bool_),
+    ("ranks", np.bool_),
+    ("preempts_by_rank", np.bool_),
     # Queues and batch. clock_s: start of the next step, inf while there is nothing to do; decoding: every running row
     # has put out a token and lacks the next; blocked: the head of the queue did not fit, and nothing has changed since;
     # planned: `scheduled` already holds the next step; coasting: in a run of steps that only decode, see below.

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from pipeline.placement.stack import HBM
 from pipeline.serving.scenario import Scenario
-from pipeline.serving.state import NONE, Ints, Rows, make_rows
+from pipeline.serving.state import NONE, Floats, Ints, Rows, make_rows
 from pipeline.trace.request_trace import RequestTrace
 
 
@@ -32,6 +32,7 @@ def make_stays(scenario: Scenario, follower: Ints) -> Rows:
             stay.chain_start = trace.block_offset[:-1]
             stay.chain_blocks = chains if scenario.engine.prefix_cache else 0
             stay.awaited = follower != NONE
+            stay.rank = _ranks(scenario)
     if scenario.is_split:
         goes_on = trace.output_tokens > 1
         prefill = rows[:count]
@@ -40,6 +41,15 @@ def make_stays(scenario: Scenario, follower: Ints) -> Rows:
         prefill.awaited |= goes_on
         rows[count:].remote_tokens = trace.input_tokens
     return rows
+
+
+def _ranks(scenario: Scenario) -> Floats:
+    """Rank of each request (n,): what its engine admits it by, the lowest first."""
+    trace, engine = scenario.trace, scenario.engine
+    if engine.scheduling == "shortest_first":
+        return trace.input_tokens.astype(np.float64)
+    by_class = [engine.class_priority.get(name, 0) for name in trace.classes]
+    return np.array(by_class, np.float64)[trace.class_id]
 
 
 def reject_reasons(scenario: Scenario) -> NDArray[np.str_]:

@@ -20,7 +20,7 @@ from pipeline.serving.coast import can_coast, coast, end_run
 from pipeline.serving.link import occupy, occupy_handoff
 from pipeline.serving.observe import observe, read_poll
 from pipeline.serving.packed import engine_at, ints_at, links_at, log_at, policy_at, stack_at, table_at
-from pipeline.serving.queues import push_back
+from pipeline.serving.queues import enqueue
 from pipeline.serving.schedule import REMOTE_LOAD, arrived
 from pipeline.serving.state import DONE, WAITING, Ints, Machine, log_has_room, row_at, written
 from pipeline.serving.step import step
@@ -100,7 +100,9 @@ def submit(world: World, i: int, row: int, now_s: float) -> None:
     """Queue a row at instance i."""
     x = _machine(world, i)
     row_at(x.rows, row).arrival_s = now_s
-    push_back(x.engine, x.rows, WAITING, row)
+    enqueue(x.engine, x.rows, WAITING, row)
+    if x.engine.ranks:  # it may be the first now, and fit where that one did not
+        x.engine.blocked = 0
     _wake(x, now_s)
     row_at(x.rows, row).taken_s = x.engine.clock_s
 
