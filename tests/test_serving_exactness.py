@@ -46,11 +46,12 @@ def workloads(draw, sessions: int = 4, closed: bool = False):
 
 
 @st.composite
-def limits(draw):
+def limits(draw, asynchronous: bool = False):
     return engine(
         max_running=draw(st.integers(1, 5)),
         max_batched_tokens=draw(st.sampled_from([5, 16, 64])),
         prefix_cache=draw(st.booleans()),
+        async_scheduling=asynchronous and draw(st.booleans()),
         scheduling=draw(st.sampled_from(["fcfs", "priority", "shortest_first"])),
         class_priority={"urgent": -1, "late": 2},
     )
@@ -105,7 +106,7 @@ def test_one_event_per_step_and_one_call_for_many_give_the_same_bytes(cluster, c
         hbm=least + data.draw(st.integers(0, 12)),
         dram=data.draw(st.sampled_from([0, 6])),
         ssd=data.draw(st.sampled_from([0, 20])),
-        engine=data.draw(limits()),
+        engine=data.draw(limits(asynchronous=True)),
         cluster=CLUSTERS[cluster],
         step_table=TABLE,
         links=links(3000.0, 0.001),

@@ -20,6 +20,7 @@ from pipeline.predictor.step_time import (
 )
 from pipeline.serving.blocks import charge_moves, extend, used_blocks
 from pipeline.serving.observe import give_out, observe
+from pipeline.serving.schedule import ends
 from pipeline.serving.state import (
     KV_BLOCKS,
     NONE,
@@ -29,6 +30,7 @@ from pipeline.serving.state import (
     Engine,
     Machine,
     Row,
+    dues,
     int64,
     row_at,
     running,
@@ -42,7 +44,7 @@ ZERO, ONE = int64(0), int64(1)
 
 @njit(cache=True)
 def can_coast(x: Machine) -> bool:
-    """Say whether the next steps only decode: every running request lacks one token, and no one can be admitted."""
+    """Say whether the next steps may only decode: every running request lacks one token, and no one can be admitted."""
     engine = x.engine
     if (
         not (engine.coasts and engine.decoding)
@@ -64,7 +66,8 @@ def coast(x: Machine, table: TableRecord, limit_s: float) -> bool:
     """
     engine = x.engine
     if not engine.coasting:
-        _begin(x)
+        if not _begin(x):
+            return False
         observe(engine, engine.clock_s, used_blocks(x.stack))
     elif engine.values[QUEUED] != engine.queued_count:
         observe(engine, engine.clock_s, engine.values[KV_BLOCKS])
@@ -100,16 +103,24 @@ def end_run(x: Machine) -> None:
         job.generated_tokens += engine.run_done
         job.max_gap_s = max(job.max_gap_s, engine.run_longest_s, engine.run_first_end_s - job.last_token_s)
         job.last_token_s = engine.clock_s
+        scheduled(engine)[k] = 1
 
 
 @njit(cache=True)
-def _begin(x: Machine) -> None:
-    """Plan a run; `scheduled` then holds for each running request the step in which it next needs or fills a block."""
+def _begin(x: Machine) -> bool:
+    """Plan a run; `due` then holds for each running request the step in which it next needs or fills a block.
+
+    False if there is none: with async scheduling, where the next step is planned already and is not mere decoding.
+    """
     engine = x.engine
-    batch, due = running(engine), scheduled(engine)
+    batch, due = running(engine), dues(engine)
     steps, context, squares, most, first = FAR, ZERO, ZERO, ZERO, FAR
     for k in range(engine.running_count):
         job = row_at(x.rows, batch[k])
+        if engine.plans_ahead and (
+            not engine.planned or scheduled(engine)[k] != 1 or job.generated_tokens == 0 or ends(job)
+        ):
+            return False
         steps = min(steps, job.output_tokens - job.generated_tokens - 1)
         tokens = job.computed_tokens + 1
         context += tokens
@@ -121,6 +132,7 @@ def _begin(x: Machine) -> None:
     engine.run_done, engine.run_steps, engine.run_due = 0, steps, first
     engine.run_context, engine.run_squares, engine.run_most = context, squares, most
     engine.run_longest_s = 0.0
+    return True
 
 
 @njit(cache=True)
@@ -195,10 +207,16 @@ def _advance(engine: Engine, steps: int, end_s: float, context: int) -> None:
 
 
 @njit(cache=True)
+def _extended(x: Machine, job: Row, step: int) -> int:
+    """Tokens that have KV before the one for which blocks are given at the start of a step: its own, or the next's."""
+    return job.computed_tokens + step + x.engine.plans_ahead
+
+
+@njit(cache=True)
 def _next_due(x: Machine, job: Row, step: int) -> int:
     """First step from `step` on in which the row needs a block, or fills one whose content the trace knows."""
     block_tokens = x.engine.block_tokens
-    filled = (job.computed_tokens + step) % block_tokens
+    filled = _extended(x, job, step) % block_tokens
     if filled == 0:
         return step
     fills = block_tokens - 1 - filled
@@ -208,14 +226,14 @@ def _next_due(x: Machine, job: Row, step: int) -> int:
 @njit(cache=True)
 def _take_blocks(x: Machine, step: int, now_s: float) -> tuple[bool, int]:
     """Give blocks to the requests that are due; return whether the run goes on, and the next step with one due."""
-    batch, due = running(x.engine), scheduled(x.engine)
+    batch, due = running(x.engine), dues(x.engine)
     first = FAR
     cached = False
     for k in range(x.engine.running_count):
         if due[k] == step:
             job = row_at(x.rows, batch[k])
             before = job.cached_blocks
-            if not extend(x, job, job.computed_tokens + step, ONE, now_s):
+            if not extend(x, job, _extended(x, job, step), ONE, now_s):
                 return False, first
             cached |= job.cached_blocks > before
             due[k] = _next_due(x, job, step + 1)

@@ -143,7 +143,7 @@ def _make_engine(scenario: Scenario, rows: Rows, number: int, loader_blocks: int
     )
     longest = int((rows.input_tokens + rows.output_tokens).max(initial=1))
     engine.max_idle_steps = IDLE_STEPS_PER_TOKEN * longest + 1000
-    engine.coasts = coasts and not limits.async_scheduling
+    engine.coasts = coasts
     engine.plans_ahead = limits.async_scheduling
     engine.ranks = limits.scheduling != "fcfs"
     engine.preempts_by_rank = limits.scheduling == "priority"

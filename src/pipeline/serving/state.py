@@ -176,13 +176,15 @@ def make_engine(
 ) -> Engine:
     """Make an idle engine.
 
-    Arrays: running, scheduled (max_running,): rows in order of admission, and their tokens in this step; loader
+    Arrays: running, scheduled, due (max_running,): rows in order of admission, their tokens in this step, and the step
+    of a run of decoding in which they next need or fill a block; loader
     (loader_blocks,): row that is loading a block into HBM; batch_s (max_running + 1, 1): time by running requests;
     bins (bins, 4): integral of each value, and tokens, by interval.
     """
     arrays: dict[str, NDArray[Any]] = {
         "running": np.zeros(max_running, np.int32),
         "scheduled": np.zeros(max_running, np.int32),
+        "due": np.zeros(max_running, np.int32),
         "loader": np.full(loader_blocks, NONE, np.int32),
         "batch_s": np.zeros((max_running + 1, 1)),
         "bins": np.zeros((bins, STATES + 1)),
@@ -245,6 +247,12 @@ def running(engine: Engine) -> NDArray[np.int32]:
 def scheduled(engine: Engine) -> NDArray[np.int32]:
     """View the tokens of each running row in this step, (max_running,)."""
     return view_ints(engine, engine.scheduled_at, engine.scheduled_rows)
+
+
+@njit(cache=True)
+def dues(engine: Engine) -> NDArray[np.int32]:
+    """View the step of a run in which each running row next needs or fills a block, (max_running,)."""
+    return view_ints(engine, engine.due_at, engine.due_rows)
 
 
 @njit(cache=True)
