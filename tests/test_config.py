@@ -1,140 +1,21 @@
-"""Settings, options and grids: what is refused is refused in one line that says what is allowed."""
+"""Settings as text become keys and values, and conf/ becomes plain values; what is wrong takes one line."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+from conf_folder import conf_in
 
-from pipeline.config import Conf, parse_setting, set_value, split_settings
-from pipeline.grid import NO_DATA, load_study
+from pipeline.config import Conf, data_folder, has_value, value_at, with_value
+from pipeline.settings import MOST_VALUES, parse_setting, plain, split_settings
 from pipeline.spec import InputError
-
-FILES = {
-    "config.yaml": (
-        "defaults: [eviction: lru, routing: rr, trace: chat, slo: tight, slo@report_slo: tight, price: paper, "
-        "claims: none, study: s, _self_]\n"
-        "seed: 0\ntrain_seed: 0\n"
-    ),
-    "routing/rr.yaml": "kind: rr\n",
-    "eviction/lru.yaml": "kind: lru\n",
-    "eviction/s3fifo.yaml": "kind: s3fifo\nsmall_queue_ratio: 0.1\n",
-    "trace/chat.yaml": "kind: chat\nsession_count: 10\n",
-    "trace/real.yaml": "kind: real\npath: ${data:traces/x.gz}\n",
-    "trace/mine.yaml": "kind: mine\npath: ???\n",
-    "slo/tight.yaml": "ttft_ms: 1\n",
-    "price/paper.yaml": "usd: 1\n",
-    "claims/none.yaml": "papers: []\n",
-    "study/s.yaml": """
-name: s
-about: a study
-tuning_seed: 9
-place:
-  axes: {trace: chat, eviction: "lru,s3fifo", trace.session_count: "10", seed: "range(0,2)"}
-  axes_with_data: {trace: "chat,real"}
-  reference: {eviction: lru}
-  scatter: [eviction]
-route:
-  axes: {trace: chat, seed: "0"}
-  axes_with_data: {}
-  reference: {}
-  scatter: [trace]
-""",
-}
 
 
 @pytest.fixture
 def conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Conf:
     monkeypatch.delenv("KVPLAN_DATA", raising=False)
-    for name, text in FILES.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
-    return Conf(tmp_path)
-
-
-def test_the_grid_is_the_product_of_its_axes(conf: Conf) -> None:
-    study = load_study(conf, "s", [])
-    place = [c for c in study.cells if c.stage == "place"]
-    assert [(c.choices["eviction"], c.values["seed"]) for c in place] == [
-        ("lru", 0),
-        ("lru", 1),
-        ("s3fifo", 0),
-        ("s3fifo", 1),
-    ]
-    assert place[2].values["eviction"] == {"kind": "s3fifo", "small_queue_ratio": 0.1}
-    assert place[2].reference["eviction"] == {"kind": "lru"}
-    assert place[2].reference["seed"] == 9
-    assert not {"study", "price", "report_slo"} & set(place[0].values)
-    assert study.remarks == (NO_DATA,)
-
-
-def test_data_adds_its_axes(conf: Conf, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KVPLAN_DATA", "/somewhere")
-    study = load_study(conf, "s", [])
-    real = [c for c in study.cells if c.choices["trace"] == "real"]
-    assert len(real) == 4
-    assert real[0].values["trace"]["path"] == "/somewhere/traces/x.gz"
-    assert "session_count" not in real[0].values["trace"]
-    assert study.remarks == ()
-
-
-def _place(conf: Conf, *texts: str) -> list[dict[str, object]]:
-    return [dict(c.values) for c in load_study(conf, "s", texts).cells if c.stage == "place"]
-
-
-def test_a_setting_replaces_the_axis_of_its_key(conf: Conf) -> None:
-    assert len(_place(conf, "eviction=s3fifo")) == 2
-    assert len(_place(conf, "seed=range(0,5)")) == 10
-    assert len(load_study(conf, "s", ["seed=3"]).cells) == 3
-
-
-def test_a_sweep_on_another_key_is_a_new_axis(conf: Conf) -> None:
-    cells = _place(conf, "slo.ttft_ms=1,2,3")
-    assert len(cells) == 12
-    assert {c["slo"]["ttft_ms"] for c in cells} == {1, 2, 3}  # type: ignore[index]
-
-
-def test_a_value_inside_a_varied_option(conf: Conf) -> None:
-    ratios = [c["eviction"].get("small_queue_ratio") for c in _place(conf, "eviction.small_queue_ratio=0.3")]  # type: ignore[attr-defined]
-    assert ratios == [None, None, 0.3, 0.3]
-
-
-def test_the_report_alone(conf: Conf) -> None:
-    before, after = load_study(conf, "s", []), load_study(conf, "s", ["report_slo.ttft_ms=7"])
-    assert [c.values for c in before.cells] == [c.values for c in after.cells]
-    assert after.report == before.report | {"slo": {"ttft_ms": 7}}
-
-
-@pytest.mark.parametrize(
-    ("setting", "message"),
-    [
-        ("eviction=lruu", "eviction: given 'lruu', expected one of lru, s3fifo"),
-        (
-            "evicton=lru",
-            "evicton: unknown group; expected one of claims, eviction, price, routing, slo, study, trace, seed",
-        ),
-        ("eviction=lru,mru", "eviction: given 'mru', expected one of lru, s3fifo"),
-        ("slo.ttft=3", "slo.ttft: unknown key 'ttft' in slo; allowed: ttft_ms"),
-        ("slo.ttft_ms.x=3", "unknown key 'x' in slo.ttft_ms; allowed: none, it is a value"),
-        ("eviction.small=3", "eviction.small: unknown key 'small' in eviction; allowed: kind"),
-        ("study=s", "study: choose it with --config study=NAME"),
-        ("+x=1", "no + or ~"),
-        ("just text", "expected group=option or path.to.key=value"),
-        ("seed=range(a,b)", "set: given 'seed=range(a,b)'"),
-        ("trace=mine", "trace.path: missing; give it with --config 'set=trace.path=VALUE'"),
-        ("slo._target_=os.system", "unknown key '_target_'"),
-    ],
-)
-def test_mistakes_take_one_line(conf: Conf, setting: str, message: str) -> None:
-    with pytest.raises(InputError) as caught:
-        load_study(conf, "s", [setting])
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-def test_an_unknown_study(conf: Conf) -> None:
-    with pytest.raises(InputError, match="study: given 'nope', expected one of s"):
-        load_study(conf, "nope", [])
+    return conf_in(tmp_path)
 
 
 @pytest.mark.parametrize("value", [3, True, ["eviction=lru"], {"eviction": "lru"}])
@@ -150,8 +31,143 @@ def test_set_is_split_as_a_shell_would() -> None:
         split_settings("a='1")
 
 
-def test_parse_and_set() -> None:
-    assert parse_setting("a.b=1,2").values == (1, 2)
-    config = {"a": {"b": 1}}
-    set_value(config, "a.b", 2)
-    assert config == {"a": {"b": 2}}
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("a.b=1", (1,)),
+        ("a.b=1,2", (1, 2)),
+        ("a.b=x,'y z'", ("x", "y z")),
+        ("a.b=[1.0,2.5]", ([1, 2.5],)),
+        ("a.b={c:1e3}", ({"c": 1000},)),
+        ("a.b=128e9", (128_000_000_000,)),
+        ("a.b=0.5,1.0", (0.5, 1)),
+        ("a.b=range(0,3)", (0, 1, 2)),
+        ("a.b=range(0,1,0.5)", (0, 0.5)),
+        ("a.b=null", (None,)),
+        ("seed=1e3", (1000,)),
+    ],
+)
+def test_a_setting_has_values_in_their_one_form(text: str, values: tuple[object, ...]) -> None:
+    found = parse_setting(text)
+    assert found.values == values
+    assert [type(v) for v in found.values] == [type(v) for v in values]
+    assert found.key == text.partition("=")[0]
+    assert found.is_sweep == (len(values) > 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a.b=nan", "a.b: given nan, expected a finite number"),
+        ("a.b=-inf", "a.b: given -inf, expected a finite number"),
+        ("a.b=1e400", "a.b: given inf, expected a finite number"),
+        ("a.b=1,nan", "a.b: given nan, expected a finite number"),
+        ("a.b=[{c:inf}]", "a.b.c: given inf, expected a finite number"),
+        ("seed=-1", "seed: given -1, expected a whole number from 0 to 9223372036854775807"),
+        ("seed=0,-1", "seed: given -1, expected a whole number"),
+        ("seed=0.5", "seed: given 0.5, expected a whole number"),
+        ("seed=true", "seed: given True, expected a whole number"),
+        ("seed=9223372036854775808", "seed: given 9223372036854775808, expected a whole number"),
+        ("train_seed=4294967296", "train_seed: given 4294967296, expected a whole number from 0 to 4294967295"),
+        ("seed=range(0,0)", "given 'seed=range(0,0)', which holds no value"),
+        ("seed=range(3,1)", "which holds no value"),
+        ("seed=range(0,100000000)", "which holds more than 100000 values"),
+        ("seed=shuffle(range(0,100000000))", "which holds more than 100000 values"),
+        ("seed=range(0,inf)", "which holds more than 100000 values"),
+        ("seed=range(0,nan)", "given 'seed=range(0,nan)', expected group=option"),
+        ("seed=range(0,3,0)", "given 'seed=range(0,3,0)', expected group=option"),
+        ("seed=range(a,b)", "given 'seed=range(a,b)', expected group=option"),
+        ("eviction=glob(*)", "given 'eviction=glob(*)', expected group=option"),
+        ("slo.x=interval(0,1)", "given 'slo.x=interval(0,1)', expected group=option"),
+        ("eviction=lru,", "given 'eviction=lru,', expected group=option"),
+        ("just text", "expected group=option or path.to.key=value"),
+        ("=b", "given '=b', expected group=option"),
+        ("trace.path=/é.csv", "text of other signs takes two pairs of quotes"),
+        ("slo@report_slo=tight", "no +, ~ or @"),
+        ("+x=1", "no +, ~ or @"),
+        ("~eviction", "no +, ~ or @"),
+    ],
+)
+def test_what_is_no_setting_is_refused(text: str, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        parse_setting(text)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_longest_sweep() -> None:
+    assert len(parse_setting(f"seed=range(0,{MOST_VALUES})").values) == MOST_VALUES
+
+
+def test_a_file_has_one_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.csv").touch()
+    (tmp_path / "link.csv").symlink_to("a.csv")
+    for given in ("a.csv", "./a.csv", "link.csv", "'~/a.csv'", f"{tmp_path}/x/../a.csv"):
+        assert parse_setting(f"trace.path={given}").values == (str((tmp_path / "a.csv").resolve()),)
+    assert parse_setting("trace.path=''").values == ("",)
+    assert parse_setting("slo.name=a.csv").values == ("a.csv",)
+
+
+def test_plain_leaves_what_a_whole_number_would_change() -> None:
+    assert plain({"a": [1.5, True, "1.0", 2.0**60]}, "") == {"a": [1.5, True, "1.0", 2.0**60]}
+    assert isinstance(plain(2.0**60, ""), float)
+    assert isinstance(plain(True, ""), bool)
+
+
+def test_setting_a_value_copies_only_its_path() -> None:
+    config = {"a": {"b": 1, "_target_": "x"}, "c": {"d": 2}}
+    changed = with_value(config, "a.b", 2)
+    assert changed == {"a": {"b": 2, "_target_": "x"}, "c": {"d": 2}}
+    assert config["a"]["b"] == 1
+    assert changed["c"] is config["c"]
+    assert value_at(changed, "a.b") == 2
+    assert has_value(config, "c.d")
+    assert not has_value(config, "c.d.e")
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        ("a.x", "a.x: unknown key 'x' in a; allowed: b"),
+        ("x", "x: unknown key 'x' in the configuration; allowed: a, c"),
+        ("a.b.x", "a.b.x: unknown key 'x' in a.b; allowed: none, it is a value"),
+        ("c.x", "c.x: unknown key 'x' in c; allowed: none"),
+        ("a._target_", "a._target_: unknown key '_target_' in a; allowed: b"),
+    ],
+)
+def test_a_key_that_is_not_there(key: str, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        with_value({"a": {"b": 1, "_target_": "x"}, "c": {"_target_": "y"}}, key, 0)
+    assert str(caught.value) == message
+
+
+def test_conf_composes_choices_and_what_is_wanted_beside_them(conf: Conf) -> None:
+    values, choices, options = conf.compose({"report_slo": "loose", "tiers": "dram"}, {"eviction": ["lru", "s3fifo"]})
+    assert (values["slo"], values["report_slo"], values["tiers"]["name"]) == ({"ttft_ms": 1}, {"ttft_ms": 9}, "dram")
+    assert (choices["slo"], choices["tiers"]) == ("tight", "dram")
+    assert options == {"eviction": {"lru": {"kind": "lru"}, "s3fifo": {"kind": "s3fifo", "small_queue_ratio": 0.1}}}
+
+
+def test_a_mistake_in_a_file_takes_one_line(tmp_path: Path) -> None:
+    for text in ("a: [1\nb: 2\n", "ttft_ms: .nan\n", "ttft_ms: ${nowhere}\n"):
+        with pytest.raises(InputError) as caught:
+            conf_in(tmp_path, slo__tight=text).compose({}, {})
+        assert "\n" not in str(caught.value)
+
+
+def test_an_option_is_named_by_its_group(conf: Conf) -> None:
+    with pytest.raises(InputError, match="report_slo: given 'nope', expected one of loose, tight"):
+        conf.check_option("report_slo", "nope")
+
+
+def test_the_folder_of_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KVPLAN_DATA", raising=False)
+    assert data_folder() is None
+    monkeypatch.chdir(tmp_path.parent)
+    monkeypatch.setenv("KVPLAN_DATA", tmp_path.name)
+    assert data_folder() == tmp_path.resolve()
+    monkeypatch.setenv("KVPLAN_DATA", "/nonexistent")
+    with pytest.raises(InputError, match="KVPLAN_DATA: given '/nonexistent', expected a folder"):
+        data_folder()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.parse import plan_of
-from pipeline.plan import OUTPUTS, Plan
+from pipeline.plan import OUTPUTS, Plan, freeze
 from pipeline.spec import InputError
 
 ROOT = Path(__file__).parents[1]
@@ -21,6 +21,39 @@ def _no_data(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _plan(text: str = "", study: str = "smoke") -> Plan:
     return plan_of(ROOT, {"study": study, "set": text})
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("seed=0,1", "seed=1,0"),
+        ("seed=0,1", "seed=shuffle(0,1)"),
+        ("eviction=lru,fifo", "eviction=fifo,lru"),
+        ("slo.ttft_ms=500,800.0", "slo.ttft_ms=800,500"),
+        ("load=rate_1,share_70", "load=share_70,rate_1"),
+    ],
+)
+def test_the_order_of_an_axis_is_no_content(one: str, other: str) -> None:
+    assert _plan(one).aggregate.key == _plan(other).aggregate.key
+
+
+def test_a_job_rests_on_all_that_any_of_its_cells_does() -> None:
+    plan = _plan("load=rate_1,share_70")
+    for stage in ("place", "route"):
+        for item in plan.items[stage].values():
+            needed = {cell["upstream"].get("capacity") for cell in item.config["cells"]}
+            assert needed == {None, *item.upstream["capacity"]}
+
+
+def test_all_jobs_stand_in_the_index(tmp_path: Path) -> None:
+    plan = _plan()
+    freeze(plan, tmp_path)
+    rows = [line.split("\t") for line in (tmp_path / "items/smoke.tsv").read_text().splitlines()]
+    assert {tuple(row[:2]) for row in rows[1:]} == {
+        *((stage, key) for stage in OUTPUTS for key in plan.keys(stage)),
+        ("aggregate", plan.aggregate.key),
+    }
+    assert all((tmp_path / "items" / stage / f"{key}.json").is_file() for stage, key, _ in rows[1:])
 
 
 def _changed(before: Plan, after: Plan) -> dict[str, int]:
@@ -67,6 +100,7 @@ def test_the_tuning_seed_is_not_judged() -> None:
         ("load=rate_1", {"place": 2, "route": 2}),
         ("seed=0,1,2", {"trace": 1, "place": 2, "route": 2}),
         ("hardware=a100_sxm", {"calibrate": 1, "train": 1, "capacity": 2, "place": 2, "route": 2}),
+        ("tiers.dram_bytes=128e9", {"capacity": 2, "place": 2, "route": 2}),
         ("trace=agent trace.session_count=20", {"trace": 3, "capacity": 2, "place": 2, "route": 2}),
     ],
 )
@@ -93,6 +127,29 @@ def test_a_change_makes_new_exactly_what_depends_on_it(setting: str, expected: d
         ("trace=mooncake_file trace.path=/no/such/file", "given '/no/such/file', but there is no such file"),
         ("trace=mooncake_conversation", "KVPLAN_DATA is not set"),
         ("load.share_of_capacity_ratio=0", "load.share_of_capacity_ratio: given 0"),
+        ("load.rate_per_s=3", "unknown key 'rate_per_s' in load; allowed: share_of_capacity_ratio; load=rate_1 has it"),
+        (
+            "engine.kv_budget_tokens=10000000",
+            "but beside the weights of llama3_1_8b 1 rank(s) hold at most 532832 tokens",
+        ),
+        (
+            "engine.max_running=10000000000",
+            "engine.max_running: given 10000000000: Input should be less than or equal to",
+        ),
+        ("engine.max_running=true", "engine.max_running: given True: Input should be a valid integer"),
+        ("slo.ttft_ms=true", "slo.ttft_ms: given True: Input should be a valid number"),
+        ("routing.poll_interval_s=inf", "routing.poll_interval_s: given inf, expected a finite number"),
+        (
+            "model.kv_heads=5",
+            "model.kv_heads: given 5, but 32 heads share KV heads in equal groups; allowed: 1, 2, 4, 8",
+        ),
+        ("trace=csv_file trace.path=/", "trace.path: given '/', which is a folder; expected a file"),
+        ("trace=csv_file trace.path=/dev/null", "trace.path: given '/dev/null', which is no regular file"),
+        ("report_slo.ttft_ms=-1", "report_slo.ttft_ms: given -1: Input should be greater than 0"),
+        ("report_slo.ttft_ms=500,600", "report_slo.ttft_ms: given 500,600, expected one value"),
+        ("price.dram_usd_per_gb.value=-3", "price.dram_usd_per_gb.value: given -3, expected 0 or more"),
+        ("price.gpu_usd_per_hour.a40.value=-3", "price.gpu_usd_per_hour.a40.value: given -3, expected 0 or more"),
+        ("claims.papers=3", "claims.papers: given 3"),
     ],
 )
 def test_what_cannot_be_run_stops_in_one_line(setting: str, message: str) -> None:
@@ -109,6 +166,7 @@ def test_what_cannot_be_run_stops_in_one_line(setting: str, message: str) -> Non
         ({"study": 3}, "study: given 3"),
         ({"stduy": "smoke"}, "--config: unknown key 'stduy'; allowed: study, set"),
         ({"set": 3}, "set: given 3, which is not text"),
+        ({"a": 1, 3: 4}, "--config: unknown key 3; allowed: study, set"),
     ],
 )
 def test_the_command_line_is_checked(config: dict[str, object], message: str) -> None:
@@ -124,6 +182,30 @@ def test_a_trace_that_changed_is_another_trace(tmp_path: Path) -> None:
     before = _plan(setting)
     file.write_text(text + text.splitlines()[-1] + "\n")
     assert _changed(before, _plan(setting))["trace"] >= 1
+
+
+def test_a_trace_is_the_same_by_every_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine.csv").write_text((ROOT / "tests/data/requests_small.csv").read_text())
+    (tmp_path / "link.csv").symlink_to("mine.csv")
+    monkeypatch.chdir(tmp_path)
+    columns = "trace=csv_file trace.input_column=input trace.output_column=output"
+    keys = {
+        _plan(f"{columns} trace.path={path}").aggregate.key
+        for path in ("mine.csv", "./mine.csv", tmp_path / "mine.csv", "link.csv")
+    }
+    assert len(keys) == 1
+
+
+def test_the_data_folder_is_named_where_it_is_at_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KVPLAN_DATA", "/nonexistent")
+    with pytest.raises(InputError, match="KVPLAN_DATA: given '/nonexistent', expected a folder"):
+        _plan()
+    monkeypatch.setenv("KVPLAN_DATA", str(tmp_path))
+    with pytest.raises(InputError) as caught:
+        _plan(study="default")
+    assert str(caught.value).startswith(
+        f"KVPLAN_DATA: given '{tmp_path.resolve()}', which has no traces/mooncake_conversation.jsonl.gz (trace.path)"
+    )
 
 
 def test_without_kernel_tables_datasheet_figures_stand_in_and_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,6 +56,9 @@ def test_build_makes_the_object() -> None:
     [
         ({"ttft_ms": -1}, "slo.ttft_ms: given -1: Input should be greater than 0"),
         ({"ttft_ms": "fast"}, "slo.ttft_ms: given 'fast'"),
+        ({"ttft_ms": True}, "slo.ttft_ms: given True: Input should be a valid number"),
+        ({"ttft_ms": float("inf")}, "slo.ttft_ms: given inf: Input should be a finite number"),
+        ({"ttft_ms": float("nan")}, "slo.ttft_ms: given nan: Input should be"),
         ({"ttfft_ms": 3}, "slo.ttfft_ms: unknown key; allowed: name, tpot_ms, ttft_ms"),
         ({"_target_": "os.system"}, "slo._target_: given 'os.system', expected a class inside the package"),
         ({"_target_": "pipeline.values.Nothing"}, "cannot be imported"),
@@ -85,6 +88,39 @@ def test_tensor_parallel_must_divide_the_heads() -> None:
     model.check_tensor_parallel(8)
     with pytest.raises(ValueError, match=r"given 3, but m has 64 heads and 8 KV heads; allowed: 1, 2, 4, 8"):
         model.check_tensor_parallel(3)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"kv_heads": 5},
+            "model.kv_heads: given 5, but 64 heads share KV heads in equal groups; allowed: 1, 2, 4, 8, 16",
+        ),
+        ({"kv_heads": 128}, "model.kv_heads: given 128, but 64 heads share"),
+        ({"layers": 1.5}, "model.layers: given 1.5: Input should be a valid integer"),
+        ({"layers": "80"}, "model.layers: given '80': Input should be a valid integer"),
+        ({"layers": 10**26}, "model.layers: given 100000000000000000000000000: Input should be less than"),
+        ({"name": ""}, "model.name: given ''"),
+    ],
+)
+def test_a_model_that_cannot_be(change: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        build(LLAMA_70B | change, "model", Model)
+    assert message in str(caught.value)
+
+
+def test_a_budget_lies_beside_the_weights() -> None:
+    """70,552,387,584 weights of 2 bytes on 2 x 80 GB leave 18,895,224,832 bytes: 57,663 tokens of 327,680 bytes."""
+    model = build(LLAMA_70B, "model", Model)
+    left = 57_663
+    fits = build(ENGINE | {"tensor_parallel": 2, "kv_budget_tokens": left}, "engine", Engine)
+    assert fits.kv_capacity_bytes(model, 80e9) == left * model.kv_bytes_per_token
+    over = build(ENGINE | {"tensor_parallel": 2, "kv_budget_tokens": left + 1}, "engine", Engine)
+    with pytest.raises(ValueError, match=rf"given {left + 1}, but .* 2 rank\(s\) hold at most {left} tokens"):
+        over.kv_capacity_bytes(model, 80e9)
+    with pytest.raises(ValueError, match="hold at most 0 tokens"):
+        over.kv_capacity_bytes(model, 10e9)
 
 
 def test_weights_that_do_not_fit_name_the_ranks_needed() -> None:

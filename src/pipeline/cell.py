@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
 from pipeline.eviction.base import EvictionPolicy
 from pipeline.hardware.spec import Hardware
@@ -15,7 +15,7 @@ from pipeline.predictor.base import Predictor
 from pipeline.predictor.tau import TypicalLoad
 from pipeline.routing.base import Router
 from pipeline.routing.length import LengthPredictor
-from pipeline.spec import InputError, Spec, build
+from pipeline.spec import InputError, Seed, Spec, build
 from pipeline.trace.base import TraceSource
 from pipeline.values import Cluster, Engine, Load, Model, Slo, Tiers
 
@@ -23,8 +23,8 @@ from pipeline.values import Cluster, Engine, Load, Model, Slo, Tiers
 class Cell(Spec):
     """What one simulation is made of; `load` is null where the capacity itself is sought."""
 
-    seed: int = Field(ge=0)
-    train_seed: int = Field(ge=0)
+    seed: Seed
+    train_seed: Seed
     model: Model
     hardware: Hardware
     predictor: Predictor

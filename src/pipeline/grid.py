@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
-import os
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
-from pipeline.config import Conf, Setting, has_value, is_dotted, parse_setting, refuse_missing, set_value
+from pipeline.config import Conf, Options, data_folder, has_value, refuse_missing, value_at, with_value
 from pipeline.provenance import digest
+from pipeline.settings import Setting, group_of, is_dotted, parse_setting
 from pipeline.spec import InputError
+from pipeline.study import NOT_IN_A_CELL, StudyFile, check_settings, read_study
 
-STAGES = ("place", "route")
 NO_DATA = "KVPLAN_DATA is not set: synthetic traffic only, no real trace (README.md, 'Your own trace')"
-NOT_IN_A_CELL = ("study", "price", "report_slo", "claims", "fidelity")
+INDIFFERENT = {"place": ("routing",)}
+"""Groups that make no difference to a stage: with one instance there is nothing to route."""
+Axes = dict[str, tuple[Any, ...]]
 
 
 @dataclass(frozen=True)
 class CellConfig:
     """One simulation to be.
 
-    choices: option by group; axes: what the grid varied; values: the resolved configuration; reference: that of the
-    cell whose simulated capacity sets this one's load.
+    choices: option by group; axes: what the grid varied, less values that the chosen options do not take; values: the
+    resolved configuration; reference: that of the cell whose simulated capacity sets this one's load.
     """
 
     stage: str
@@ -54,129 +57,176 @@ def load_study(conf: Conf, name: Any, texts: Sequence[str]) -> Study:
 
     Raises InputError, in one line, for an unknown study, group, option or key and for a value of the wrong form.
     """
-    conf.check_option("study", name)
-    grids = conf.study(str(name))
-    axis_keys = {key for stage in STAGES for key in {**grids[stage]["axes"], **grids[stage]["axes_with_data"]}}
     settings = [parse_setting(text) for text in texts]
+    check_settings(conf, settings)
+    study = read_study(conf, name, settings)
+    settings = [s for s in settings if s.group != "study"]
+    axes, remarks = _axes(study, settings)
+    fixed = {s.key: s.values[0] for s in settings if not _is_axis(s, study)}
+    chosen = {key: str(option) for key, option in fixed.items() if not is_dotted(key)}
+    values, choices, options = conf.compose(chosen, {"price": conf.options("price"), **_wanted(axes, study)})
+    prices = options.pop("price")
+    for group in choices.keys() - {*NOT_IN_A_CELL}:
+        options.setdefault(group, {})[choices[group]] = values[group]
+    for key in fixed.keys() - chosen.keys():
+        if group_of(key) not in options:
+            values = with_value(values, key, fixed[key])
+    inside = {key: value for key, value in fixed.items() if group_of(key) not in NOT_IN_A_CELL}
+    parts = [_Parts(stage, axes[stage], options, choices, values, inside) for stage in study.grids]
     for setting in settings:
-        _check(conf, setting)
-    base, choices = conf.base([parse_setting(f"study={name}"), *(s for s in settings if _is_base(s, axis_keys))])
-    study, remarks = base["study"], list[str]()
-    axes = {stage: _axes(study[stage], settings, axis_keys, remarks) for stage in STAGES}
-    catalogue = conf.catalogue({"price": conf.groups["price"], **_wanted(axes, study)})
-    _set_options(catalogue, base, [s for s in settings if _is_option_value(s, axis_keys)])
-    mine = {s.key for s in settings}
-    cells = [
-        cell for stage in STAGES for cell in _cells(stage, axes[stage], study, _Sources(base, choices, catalogue, mine))
-    ]
-    prices = catalogue["price"]
+        if setting.is_dotted:
+            _check_key(conf, setting, values, parts)
+            for option in {option: None for part in parts for option in part.left_out(setting.key)}:
+                remarks.append(f"{setting.key}: not set in {setting.group}={option}, which has none (0 or null)")
+    _refuse_too_many(axes, values["most_cells"])
+    cells = [cell for part in parts for cell in _cells(part, study)]
     report = {
-        "slo": base["report_slo"],
-        "price": base["price"],
+        "slo": values["report_slo"],
+        "price": values["price"],
         "prices": [prices[option] for option in sorted(prices)],
-        "claims": base["claims"],
-        "reference_eviction": study["place"]["reference"].get("eviction", choices["eviction"]),
-        "reference_routing": study["route"]["reference"].get("routing", choices["routing"]),
+        "claims": values["claims"],
+        "reference_eviction": _reference(study, "place").get("eviction", choices["eviction"]),
+        "reference_routing": _reference(study, "route").get("routing", choices["routing"]),
     }
-    scatter = {stage: tuple(study[stage]["scatter"]) for stage in STAGES}
-    replays = {"runs": base["fidelity"], "seed": base["train_seed"]} if "replays" in study else None
-    return Study(study["name"], study["about"], cells, scatter, report, tuple(dict.fromkeys(remarks)), replays)
+    scatter = {stage: grid.scatter for stage, grid in study.grids.items()}
+    replays = {"runs": values["fidelity"], "seed": values["train_seed"]} if study.replays else None
+    return Study(study.name, study.about, cells, scatter, report, tuple(dict.fromkeys(remarks)), replays)
 
 
-def _check(conf: Conf, setting: Setting) -> None:
-    if setting.key == "study":
-        raise InputError("study: choose it with --config study=NAME, not inside set")
-    if not setting.is_dotted:
-        for value in setting.values:
-            conf.check_option(setting.key, value)
+def _is_axis(setting: Setting, study: StudyFile) -> bool:
+    return setting.is_sweep or any(setting.key in grid.keys for grid in study.grids.values())
 
 
-def _is_option_value(setting: Setting, axis_keys: set[str]) -> bool:
-    """Whether it sets a value inside a group whose option the grid varies."""
-    return setting.is_dotted and not setting.is_sweep and setting.key not in axis_keys and setting.group in axis_keys
+def _axes(study: StudyFile, settings: Sequence[Setting]) -> tuple[dict[str, Axes], list[str]]:
+    """Axes by stage, and remarks; a setting replaces the axis of its key, or adds one where no stage has it.
+
+    Several values are compared only where the study compares that; a single one holds in every stage that it matters to.
+    """
+    has_data = data_folder() is not None
+    mine = {s.key: s.values for s in settings if _is_axis(s, study)}
+    theirs = {key for grid in study.grids.values() for key in grid.keys}
+
+    def takes(stage: str, key: str) -> bool:
+        if key in study.grids[stage].keys or key not in theirs:
+            return True
+        return len(mine[key]) == 1 and group_of(key) not in INDIFFERENT.get(stage, ())
+
+    axes = {
+        stage: grid.values(has_data) | {key: mine[key] for key in mine if takes(stage, key)}
+        for stage, grid in study.grids.items()
+    }
+    lacking = not has_data and any(set(grid.axes_with_data) - set(mine) for grid in study.grids.values())
+    return axes, [NO_DATA] if lacking else []
 
 
-def _is_axis(setting: Setting, axis_keys: set[str]) -> bool:
-    return not setting.is_packaged and setting.group != "study" and (setting.is_sweep or setting.key in axis_keys)
-
-
-def _is_base(setting: Setting, axis_keys: set[str]) -> bool:
-    return not (_is_axis(setting, axis_keys) or _is_option_value(setting, axis_keys))
-
-
-def _axes(
-    study: Mapping[str, Any], settings: Sequence[Setting], axis_keys: set[str], remarks: list[str]
-) -> dict[str, tuple[Any, ...]]:
-    """Axes of one stage; a setting replaces the axis of its key, or adds one where no stage has it."""
-    texts = dict(study["axes"])
-    mine = {s.key: s.values for s in settings if _is_axis(s, axis_keys)}
-    if os.environ.get("KVPLAN_DATA"):
-        texts.update(study["axes_with_data"])
-    elif set(study["axes_with_data"]) - set(mine):
-        remarks.append(NO_DATA)
-    axes = {key: parse_setting(f"{key}={text}").values for key, text in texts.items()}
-    return axes | {key: values for key, values in mine.items() if key in axes or key not in axis_keys}
-
-
-def _wanted(axes: Mapping[str, Mapping[str, Sequence[Any]]], study: Mapping[str, Any]) -> dict[str, list[str]]:
+def _wanted(axes: Mapping[str, Axes], study: StudyFile) -> dict[str, list[str]]:
     """Options that the grids name, by group."""
-    wanted: dict[str, list[str]] = {}
-    for stage, stage_axes in axes.items():
-        for key, values in [*stage_axes.items(), *((k, [v]) for k, v in study[stage]["reference"].items())]:
+    wanted: dict[str, dict[str, None]] = {}
+    for stage, grid in study.grids.items():
+        for key, values in [*axes[stage].items(), *((k, (v,)) for k, v in grid.reference.items())]:
             if not is_dotted(key):
-                wanted.setdefault(key, [])
-                wanted[key] += [str(v) for v in values if str(v) not in wanted[key]]
-    return wanted
-
-
-def _set_options(catalogue: Mapping[str, Mapping[str, Any]], base: dict[str, Any], settings: Sequence[Setting]) -> None:
-    """Set a value inside every option of the grid that has its key; at least one must."""
-    for setting in settings:
-        options = [{setting.group: option} for option in catalogue[setting.group].values()]
-        having = [option for option in options if has_value(option, setting.key)]
-        if not having:
-            richest = max(options, key=lambda option: len(option[setting.group]))
-            set_value(richest, setting.key, setting.values[0])
-        for option in having:
-            set_value(option, setting.key, setting.values[0])
-        if has_value(base, setting.key):
-            set_value(base, setting.key, setting.values[0])
+                wanted.setdefault(key, {}).update(dict.fromkeys(map(str, values)))
+    return {group: list(options) for group, options in wanted.items()}
 
 
 @dataclass(frozen=True)
-class _Sources:
-    """What a cell is put together from."""
+class _Parts:
+    """What the cells of one stage are put together from: options by group, and values set inside or outside them."""
 
-    base: Mapping[str, Any]
+    stage: str
+    axes: Axes
+    options: Options
     choices: Mapping[str, str]
-    catalogue: Mapping[str, Mapping[str, Any]]
-    mine: set[str]
+    outside: Mapping[str, Any]
+    fixed: Mapping[str, Any]
 
-    def values(self, axes: Mapping[str, Any]) -> dict[str, Any]:
-        """Resolved configuration with `axes` applied: options first, then values inside them."""
-        values = {key: value for key, value in self.base.items() if key not in NOT_IN_A_CELL}
-        for key, option in axes.items():
-            if key in self.catalogue:
-                values[key] = self.catalogue[key][str(option)]
-        values = copy.deepcopy(values)
-        for key, value in axes.items():
-            if key not in self.catalogue and (key in self.mine or has_value(values, key)):
-                set_value(values, key, value)
-        return values
+    def named(self, group: str) -> dict[str, dict[str, Any]]:
+        """Options of a group that this grid names, or the one that it leaves as it is."""
+        names = self.axes.get(group, (self.choices[group],)) if group in self.options else ()
+        return {str(name): self.options[group][str(name)] for name in names}
+
+    @cached_property
+    def kept_off(self) -> set[str]:
+        """Keys that an option keeps at 0 or null, because another option that the grid names does not."""
+        keys = {key for key in (*self.fixed, *self.axes) if is_dotted(key)}
+        return {key for key in keys if any(_state(v, key) == "on" for v in self.named(group_of(key)).values())}
+
+    def left_out(self, key: str) -> list[str]:
+        """Options that have a value of `key` and keep it off."""
+        named = self.named(group_of(key)) if key in self.kept_off else {}
+        return [option for option, values in named.items() if _state(values, key) == "off"]
+
+    def values(self, chosen: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
+        """Resolved configuration with `chosen` options, then values inside them; and the keys of the values set."""
+        values = {group: found[str(chosen.get(group, self.choices[group]))] for group, found in self.options.items()}
+        values |= {key: self.outside[key] for key in ("seed", "train_seed")}
+        used = set[str]()
+        for key, value in {**self.fixed, **chosen}.items():
+            if is_dotted(key) and self._takes(values, key):
+                values = with_value(values, key, value)
+                used.add(key)
+        return values, used
+
+    def _takes(self, values: Mapping[str, Any], key: str) -> bool:
+        group = group_of(key)
+        state = _state(values[group], key) if group in self.options else "on"
+        return state == "on" or (state == "off" and key not in self.kept_off)
 
 
-def _cells(
-    stage: str, axes: Mapping[str, Sequence[Any]], study: Mapping[str, Any], sources: _Sources
-) -> list[CellConfig]:
-    """The product of the axes, without repeats (a study's value axis that an option lacks varies nothing)."""
+def _state(option: Mapping[str, Any], key: str) -> str:
+    """Whether a value inside an option is on, off (0 or null, as the size of a tier that is not there) or lacking."""
+    try:
+        value = value_at({group_of(key): option}, key)
+    except KeyError:
+        return "lacking"
+    return "off" if value is None or (value == 0 and value is not False) else "on"
+
+
+def _check_key(conf: Conf, setting: Setting, values: Mapping[str, Any], parts: Sequence[_Parts]) -> None:
+    """Raise InputError unless some option that the grids name has the dotted key."""
+    group, key = setting.group, setting.key
+    named = [option for part in parts for option in part.named(group).values()]
+    if any(has_value({group: option}, key) for option in named):
+        return
+    try:
+        with_value({group: max(named, key=len)} if named else values, key, None)
+    except InputError as exc:
+        catalogue = conf.catalogue({group: conf.options(group)})[group] if named else {}
+        others = [option for option, found in catalogue.items() if has_value({group: found}, key)]
+        raise InputError(f"{exc}; {group}={','.join(others)} has it" if others else str(exc)) from exc
+
+
+def _refuse_too_many(axes: Mapping[str, Axes], most: int) -> None:
+    count = sum(math.prod(len(values) for values in stage_axes.values()) for stage_axes in axes.values())
+    if count > most:
+        raise InputError(
+            f"most_cells: the grid has {count} cells, expected at most {most}; set fewer values, or this key"
+        )
+
+
+def _reference(study: StudyFile, stage: str) -> Mapping[str, Any]:
+    return study.grids[stage].reference if stage in study.grids else {}
+
+
+def _cells(parts: _Parts, study: StudyFile) -> list[CellConfig]:
+    """The product of the axes, without repeats (a value that the chosen options do not take varies nothing).
+
+    The load of the whole grid is that of one cell: no axis of or inside an option of the reference moves it.
+    """
     cells: dict[str, CellConfig] = {}
-    fixed = {**study[stage]["reference"], "seed": study["tuning_seed"]}
-    for point in itertools.product(*axes.values()):
-        chosen = dict(zip(axes, point, strict=True))
-        values = sources.values(chosen)
-        refuse_missing(values, "")
-        options = {**sources.choices, **{key: str(value) for key, value in chosen.items() if key in sources.catalogue}}
-        choices = {group: option for group, option in options.items() if group in values}
-        cell = CellConfig(stage, choices, chosen, values, sources.values(chosen | fixed))
+    reference = {**_reference(study, parts.stage), "seed": study.tuning_seed}
+    if study.tuning_seed in parts.axes.get("seed", (parts.outside["seed"],)):
+        raise InputError(
+            f"seed: given {study.tuning_seed}, on whose traffic the capacity is found, so it cannot be judged; "
+            "expected others, or another study.tuning_seed"
+        )
+    for point in itertools.product(*parts.axes.values()):
+        chosen = dict(zip(parts.axes, point, strict=True))
+        values, used = parts.values(chosen)
+        refuse_missing(values)
+        choices = {group: str(chosen.get(group, parts.choices[group])) for group in parts.options}
+        varied = {key: value for key, value in chosen.items() if key in used or not is_dotted(key)}
+        apart = {key: value for key, value in chosen.items() if group_of(key) not in reference}
+        cell = CellConfig(parts.stage, choices, varied, values, parts.values(apart | reference)[0])
         cells.setdefault(digest(values), cell)
     return list(cells.values())

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pipeline.config import Conf, split_settings
+from pipeline.config import Conf
 from pipeline.grid import load_study
 from pipeline.plan import Plan, freeze, make_plan
+from pipeline.settings import split_settings
 from pipeline.spec import InputError
 
 ALLOWED = ("study", "set")
@@ -34,7 +35,7 @@ def parse(root: Path, results: Path, config: Mapping[str, Any]) -> Plan:
 
 def plan_of(root: Path, config: Mapping[str, Any]) -> Plan:
     """Lay out the study that `config` names; raise InputError for the first thing that is wrong."""
-    unknown = sorted(set(config) - set(ALLOWED))
+    unknown = sorted(set(config) - set(ALLOWED), key=str)
     if unknown:
         raise InputError(
             f"--config: unknown key {unknown[0]!r}; allowed: {', '.join(ALLOWED)} (overrides go inside set)"

@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.cell import Cell
+from pipeline.config import data_folder
 from pipeline.fidelity.runs import Runs, checksum
 from pipeline.grid import CellConfig, Study
 from pipeline.hardware.spec import Hardware
 from pipeline.provenance import Sources, digest, file_checksum
 from pipeline.schema import SIMULATED
-from pipeline.spec import InputError, build
+from pipeline.spec import InputError, Spec, build
 from pipeline.tables import replacing
+from pipeline.values import Price, Slo
 
 LIMITS = ("tensor_parallel", "max_running", "max_batched_tokens")
 UNCALIBRATED = {"_target_": "pipeline.hardware.datasheet.Datasheet"}
@@ -93,16 +95,27 @@ class Plan:
 def make_plan(study: Study, root: Path) -> Plan:
     """Validate every cell of `study` and lay out its jobs. Raises InputError for the first thing that is wrong."""
     plan = Plan(study, root, remarks=list(study.remarks))
+    _check_report(study.report)
     shards: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for cell in study.cells:
         shard = (cell.stage, *(str(cell.axes.get(axis, cell.choices.get(axis))) for axis in study.scatter[cell.stage]))
         shards.setdefault(shard, []).append(_cell_item(plan, cell))
-    for (stage, *names), cells in shards.items():
-        upstream = {s: [cell["upstream"][s] for cell in cells] for s in cells[0]["upstream"]}
+    for (stage, *names), found in shards.items():
+        cells = sorted(found, key=digest)  # in whatever order the grid has them, it is the same job
+        stages = {above for cell in cells for above in cell["upstream"]}  # a load given as a rate needs no capacity
+        upstream = {s: [cell["upstream"][s] for cell in cells if s in cell["upstream"]] for s in sorted(stages)}
         plan.add(stage, " x ".join(names), {"study": study.name, "cells": cells}, upstream)
     if study.replays is not None:
         _replays(plan, study.replays)
     return plan
+
+
+def _check_report(report: Mapping[str, Any]) -> None:
+    """Build what only the last job uses: a mistake in it is not to be found after hours of simulation."""
+    build(report["slo"], "report_slo", Slo)
+    for price in (report["price"], *report["prices"]):
+        build(price, "price", Price)
+    build(report["claims"], "claims", Spec)
 
 
 def _replays(plan: Plan, replays: Mapping[str, Any]) -> None:
@@ -163,10 +176,24 @@ def _checksum(plan: Plan, where: str, path: Path | None) -> str | None:
     if path is None:
         return None
     if path not in plan.checksums:
-        if not path.is_file():
-            raise InputError(f"{where}: given {str(path)!r}, but there is no such file")
+        _check_file(where, path)
         plan.checksums[path] = file_checksum(path, where)
     return plan.checksums[path]
+
+
+def _check_file(where: str, path: Path) -> None:
+    folder = data_folder()
+    if path.is_file():
+        return
+    if path.exists():
+        what = "a folder" if path.is_dir() else "no regular file"
+        raise InputError(f"{where}: given {str(path)!r}, which is {what}; expected a file")
+    if folder is not None and path.is_relative_to(folder):
+        raise InputError(
+            f"KVPLAN_DATA: given {str(folder)!r}, which has no {path.relative_to(folder)} ({where}); put it there, or "
+            "unset KVPLAN_DATA to run without real traces"
+        )
+    raise InputError(f"{where}: given {str(path)!r}, but there is no such file")
 
 
 def _fall_back(plan: Plan, values: dict[str, Any]) -> dict[str, Any]:
@@ -183,8 +210,8 @@ def _fall_back(plan: Plan, values: dict[str, Any]) -> dict[str, Any]:
 
 def freeze(plan: Plan, results: Path) -> None:
     """Write the file of each job, once and whole, and a readable index of what each key is."""
-    items = [item for stage in OUTPUTS for _, item in sorted(plan.items[stage].items())]
-    for item in [*items, plan.aggregate]:
+    items = [*(item for stage in OUTPUTS for _, item in sorted(plan.items[stage].items())), plan.aggregate]
+    for item in items:
         path = results / "items" / item.stage / f"{item.key}.json"
         if not path.exists():
             with replacing(path) as partial:

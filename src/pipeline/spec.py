@@ -9,12 +9,16 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 T = TypeVar("T")
+TARGET = "_target_"
+"""Key of an option that names its class."""
 
-Ratio = Annotated[float, Field(ge=0, le=1)]
-OpenRatio = Annotated[float, Field(gt=0, lt=1)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Count = Annotated[int, Field(gt=0)]
+Ratio = Annotated[float, Field(ge=0, le=1, strict=True)]
+OpenRatio = Annotated[float, Field(gt=0, lt=1, strict=True)]
+Positive = Annotated[float, Field(gt=0, strict=True)]
+NonNegative = Annotated[float, Field(ge=0, strict=True)]
+Count = Annotated[int, Field(gt=0, lt=2**53, strict=True)]
+Seed = Annotated[int, Field(ge=0, lt=2**63, strict=True)]
+Name = Annotated[str, Field(min_length=1)]
 
 
 class InputError(ValueError):
@@ -24,13 +28,13 @@ class InputError(ValueError):
 class Spec(BaseModel):
     """An immutable, validated value built from one YAML option; unknown keys are refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=True, arbitrary_types_allowed=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, arbitrary_types_allowed=True)
 
 
 class Sourced(Spec):
     """A published or measured number with where it comes from."""
 
-    value: Annotated[float, Field(allow_inf_nan=False)]
+    value: Annotated[float, Field(strict=True)]
     source: str
     as_of: str
 
@@ -50,8 +54,8 @@ def build(config: Any, where: str, expected: type[T]) -> T:
 
 def _build(config: Any, where: str) -> Any:
     if isinstance(config, Mapping):
-        fields = {key: _build(value, f"{where}.{key}") for key, value in config.items() if key != "_target_"}
-        return _instance(str(config["_target_"]), fields, where) if "_target_" in config else fields
+        fields = {key: _build(value, f"{where}.{key}") for key, value in config.items() if key != TARGET}
+        return _instance(str(config[TARGET]), fields, where) if TARGET in config else fields
     if isinstance(config, (list, tuple)):
         return [_build(item, f"{where}[{i}]") for i, item in enumerate(config)]
     return config

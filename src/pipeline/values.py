@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from pipeline.spec import Count, NonNegative, OpenRatio, Positive, Sourced, Spec
+from pipeline.spec import Count, Name, NonNegative, OpenRatio, Positive, Sourced, Spec
 
 TIERS = ("hbm", "dram", "ssd", "remote")
 DTYPE_BYTES = {"bfloat16": 2.0, "float16": 2.0, "fp8": 1.0, "int4": 0.5}
@@ -18,7 +18,7 @@ Role = Literal["prefill", "decode", "mixed"]
 class Model(Spec):
     """Shape of a dense decoder-only transformer, with the source of the numbers."""
 
-    name: str
+    name: Name
     architecture: str = Field(description="class name in the model's public configuration, e.g. LlamaForCausalLM")
     hidden: Count
     layers: Count
@@ -33,6 +33,16 @@ class Model(Spec):
     kv_dtype: Dtype
     source: str
     as_of: str
+
+    @model_validator(mode="after")
+    def _heads_fit(self) -> Model:
+        if self.heads % self.kv_heads:
+            valid = [n for n in range(1, self.heads + 1) if self.heads % n == 0]
+            raise ValueError(
+                f"model.kv_heads: given {self.kv_heads}, but {self.heads} heads share KV heads in equal groups; "
+                f"allowed: {', '.join(map(str, valid))}"
+            )
+        return self
 
     @property
     def parameters_count(self) -> int:
@@ -65,12 +75,17 @@ class EngineLimits(Spec):
     """What bounds a step of an engine: the range that step times must cover."""
 
     tensor_parallel: Count
-    max_running: Count
-    max_batched_tokens: Count
+    max_running: Count = Field(le=2**17)
+    max_batched_tokens: Count = Field(le=2**24)
 
 
 class Engine(EngineLimits):
-    """Limits of one serving engine (an instance), as its operator sets them."""
+    """Limits of one serving engine (an instance), as its operator sets them.
+
+    scheduling: who is admitted first: who came first; the class of the lowest class_priority, which is preempted last
+    too (vLLM's policy `priority`); or the shortest prompt. Among equals who came first. class_priority: by request
+    class; 0 for one not named.
+    """
 
     max_context_tokens: Count | None = None
     memory_utilisation: OpenRatio
@@ -78,7 +93,9 @@ class Engine(EngineLimits):
     kv_budget_tokens: Count | None = Field(None, description="KV capacity; null: what HBM leaves after weights")
     prefix_cache: bool
     async_scheduling: bool = Field(description="plan a step while the one before it runs")
-    block_tokens: Count = Field(description="tokens of a KV block: what is copied between tiers in one piece")
+    scheduling: Literal["fcfs", "priority", "shortest_first"] = "fcfs"
+    class_priority: dict[str, int] = Field(default_factory=dict)
+    block_tokens: Count = Field(le=2**20, description="tokens of a KV block: what is copied between tiers in one piece")
     kv_layout: Literal["layers_apart", "layers_together"]
 
     def longest_context_tokens(self, model: Model) -> int:
@@ -92,11 +109,17 @@ class Engine(EngineLimits):
         return blocks * (2 * model.layers if self.kv_layout == "layers_apart" else 1)
 
     def kv_capacity_bytes(self, model: Model, hbm_bytes: float) -> float:
-        """KV bytes one instance holds in HBM, over its ranks: utilisation x HBM - weights - activations.
+        """KV bytes one instance holds in HBM, over its ranks: its budget, or utilisation x HBM - weights - activations.
 
-        Raises ValueError when the weights do not fit.
+        Raises ValueError when the weights, or they and the budget, do not fit.
         """
         if self.kv_budget_tokens is not None:
+            most = (self.tensor_parallel * hbm_bytes - model.weight_bytes) / model.kv_bytes_per_token
+            if self.kv_budget_tokens > most:
+                raise ValueError(
+                    f"engine.kv_budget_tokens: given {self.kv_budget_tokens}, but beside the weights of {model.name} "
+                    f"{self.tensor_parallel} rank(s) hold at most {max(int(most), 0)} tokens"
+                )
             return self.kv_budget_tokens * model.kv_bytes_per_token
         free = (self.memory_utilisation * hbm_bytes - self.activation_bytes) * self.tensor_parallel
         left = free - model.weight_bytes
@@ -113,7 +136,7 @@ class Engine(EngineLimits):
 class Tiers(Spec):
     """KV capacity of one instance, all its ranks together: DRAM and SSD in bytes, or as multiples of HBM's."""
 
-    name: str
+    name: Name
     hbm_kv_bytes: Positive | None = Field(description="null: what the engine leaves for KV, which is also the most")
     dram_bytes: NonNegative | None
     ssd_bytes: NonNegative | None
@@ -155,7 +178,7 @@ class Pool(Spec):
 class Cluster(Spec):
     """The pools of a cluster: either mixed instances only, or prefill and decode instances."""
 
-    name: str
+    name: Name
     pools: tuple[Pool, ...]
 
     @model_validator(mode="after")
@@ -178,7 +201,7 @@ class Cluster(Spec):
 class Slo(Spec):
     """Service-level objective of a request: both must hold (TPOT is not judged for one-token outputs)."""
 
-    name: str
+    name: Name
     ttft_ms: Positive
     tpot_ms: Positive
 
@@ -186,11 +209,20 @@ class Slo(Spec):
 class Price(Spec):
     """Prices applied in SQL at the end; changing one re-runs no simulation."""
 
-    name: str
+    name: Name
     gpu_usd_per_hour: dict[str, Sourced]
     hbm_usd_per_gb: Sourced
     dram_usd_per_gb: Sourced
     ssd_usd_per_gb: Sourced
+
+    @model_validator(mode="after")
+    def _no_gifts(self) -> Price:
+        named = {f"gpu_usd_per_hour.{gpu}": price for gpu, price in self.gpu_usd_per_hour.items()}
+        named |= {name: getattr(self, name) for name in ("hbm_usd_per_gb", "dram_usd_per_gb", "ssd_usd_per_gb")}
+        for name, price in named.items():
+            if price.value < 0:
+                raise ValueError(f"price.{name}.value: given {price.value:g}, expected 0 or more")
+        return self
 
 
 class Load(Spec):

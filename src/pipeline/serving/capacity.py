@@ -45,7 +45,8 @@ def capacity_per_s(scenario: Scenario) -> float:
     if not unloaded > 0:
         raise InputError(
             f"slo: given TTFT {scenario.slo.ttft_ms:g} ms and TPOT {scenario.slo.tpot_ms:g} ms, which no request of "
-            f"{scenario.trace.name} meets even on an unloaded cluster: there is no capacity to take a share of"
+            f"{scenario.trace.name} meets even on an unloaded cluster: there is no capacity to take a share of; set a "
+            "looser slo (slo=..., slo.ttft_ms=..., slo.tpot_ms=...), or a rate (load=rate_1)"
         )
     target = TARGET_RATIO * unloaded
 
