@@ -3,12 +3,15 @@ from __future__ import annotations
 import math
 import shutil
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
 from test_warehouse_factory import (
     cell,
     decision,
+    leftovers,
+    one_cell_study,
     published,
     quality,
     query,
@@ -16,23 +19,20 @@ from test_warehouse_factory import (
     request,
     study_of,
     two_stage_study,
-    usage,
     with_met,
     write,
 )
 
+from pipeline.runs import Plant
 from pipeline.schema import TABLES
 from pipeline.spec import InputError
 from pipeline.values import Slo
 from pipeline.warehouse.build import publish
 
 
-def leftovers(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir() if path.name != "parquet")
-
-
-def one_cell_study(cell_id: str = "c", met: int = 60, **changes: object) -> dict[str, list[dict[str, object]]]:
-    return study_of(with_met(cell(cell_id, **changes), met), tier_usage=[usage(cell_id, "hbm", 40e9)])
+@pytest.fixture(scope="module")
+def old(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return published(tmp_path_factory.mktemp("old"), one_cell_study(), study="other")
 
 
 def test_every_table_is_there_with_its_rows_and_study(tmp_path: Path) -> None:
@@ -76,65 +76,18 @@ def test_files_of_one_table_are_joined_and_a_repeated_one_counts_once(tmp_path: 
     assert query(warehouse, "select count(*) from requests") == [(200,)]
 
 
-@pytest.fixture(scope="module")
-def old(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return published(tmp_path_factory.mktemp("old"), one_cell_study(), study="other")
-
-
-BROKEN = {
-    "check_request_tokens": {"requests": [request("c", 0), request("c", 1, recomputed_tokens=99)]},
-    "check_request_tier": {"requests": [request("c", 0, served_tier="ssd")]},
-    "check_request_status": {"requests": [request("c", 0, status="lost")]},
-    "check_request_latencies": {"requests": [request("c", 0, e2el_ms=49.0)]},
-    "check_request_ids": {"requests": [request("c", 0), request("c", 0)]},
-    "check_cell_requests": {"requests": []},
-    "check_cell_ids": {"cells": [cell("c"), cell("c")]},
-    "check_cell_designs": {"cells": [cell("c"), cell("d")], "requests": [request("c", 0), request("d", 0)]},
-    "check_cell_axes": {"cells": [cell("c", axes="[1]")]},
-    "check_cell_figures": {"cells": [cell("c", extrapolated_time_ratio=1.5)]},
-    "check_known_cells": {"tier_usage": [usage("elsewhere", "hbm", 1.0)]},
-    "check_tier_capacity": {"tier_usage": [usage("c", "hbm", 1e9, peak_used_bytes=1.1e9)]},
-    "check_trace_rows": {
-        "trace_quality": [quality("t", "read", 3), quality("t", "kept", 1), quality("t", "dropped: x", 1)]
-    },
-    "check_transfer_bytes": {
-        "transfers": [
-            {"cell_id": "c", "instance_id": 0, "source_tier": "dram", "target_tier": "hbm", "cause": cause,
-             "block_count": 2, "transferred_bytes": moved, "busy_s": 0.1, "wait_s": 0.0}
-            for cause, moved in (("onboard", 64.0), ("demote", 63.0))
-        ]
-    },
-}  # fmt: skip
-
-
-def test_every_check_is_broken_below() -> None:
-    folder = Path(__file__).parents[1] / "src/pipeline/warehouse/sql"
-    assert {path.stem for path in folder.glob("check_*.sql")} == set(BROKEN)
-
-
-@pytest.mark.parametrize("check", BROKEN)
-def test_a_failed_check_names_itself_and_leaves_the_old_file(tmp_path: Path, old: Path, check: str) -> None:
-    warehouse = Path(shutil.copy(old, tmp_path))
-    before = warehouse.read_bytes()
-    good = {"cells": [cell("c")], "requests": [request("c", 0)]}
-    with pytest.raises(InputError, match=rf"{check}: \d row.*study=default"):
-        published(tmp_path, good | BROKEN[check])
-    assert warehouse.read_bytes() == before
-    assert leftovers(tmp_path) == ["warehouse.duckdb"]
-
-
-def test_a_correct_ledger_and_equal_blocks_pass(tmp_path: Path) -> None:
-    transfer = BROKEN["check_transfer_bytes"]["transfers"][0]
-    ledger = [
-        quality("t", "read", 3),
-        quality("t", "kept", 2),
-        quality("t", "dropped: x", 1),
-        quality("t", "noted: y", 1),
-    ]
-    more = {"transfers": [transfer, transfer | {"cause": "kv_handoff"}], "trace_quality": ledger}
-    warehouse = published(tmp_path, one_cell_study() | more)
-    assert query(warehouse, "select read_rows, kept_rows, other_rows, is_real from trace_summary") == [
-        (3, 2, '{"dropped: x":1,"noted: y":1}', True)
+def test_a_trace_is_summed_up_once_however_many_seeds_load_it(tmp_path: Path) -> None:
+    ledger = []
+    for seed, read, dropped in ((0, 10, 2), (1, 10, 2), (1000, 10, 2)):
+        ledger += [quality("real", "read", read, seed=seed), quality("real", "kept", read - dropped, seed=seed)]
+        ledger += [quality("real", "dropped: x", dropped, seed=seed)]
+    for seed, made in ((0, 100), (1, 107)):
+        ledger += [quality("made", reason, made, "generated", seed) for reason in ("read", "kept")]
+    ledger += [quality("made", "changed: z", 30, "generated", 1)]
+    warehouse = published(tmp_path, one_cell_study() | {"trace_quality": ledger})
+    assert query(warehouse, "select trace, load_count, read_rows, kept_rows, other_rows from trace_summary") == [
+        ("made", 2, 104, 104, '{"changed: z":15}'),
+        ("real", 3, 10, 8, '{"dropped: x":2}'),
     ]
 
 
@@ -155,6 +108,15 @@ def test_a_file_of_another_schema_is_explained(tmp_path: Path, old: Path) -> Non
         con.execute("drop view stg_cells; alter table cells drop column capacity_per_s")
     with pytest.raises(InputError, match=r"cells\.capacity_per_s\); delete it"):
         published(tmp_path, one_cell_study())
+
+
+@pytest.mark.parametrize(
+    ("source", "is_calibrated"),
+    [("silicon_interpolated", True), ("measured", True), ("scaled", False), ("datasheet", False)],
+)
+def test_calibrated_means_measured_on_this_very_hardware(source: str, is_calibrated: bool) -> None:
+    nothing: Any = None
+    assert Plant(nothing, {}, source, nothing).is_calibrated is is_calibrated
 
 
 def test_a_wrong_file_or_table_is_refused(tmp_path: Path) -> None:

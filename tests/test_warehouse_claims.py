@@ -3,12 +3,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import duckdb
 import pytest
+import yaml
 from test_warehouse_factory import CONF, cell, from_conf, published, query, reporting, study_of, with_met
 
 from pipeline.spec import InputError, Sourced, build
 from pipeline.values import Price
 from pipeline.warehouse.claims import Claim, Claims
+from pipeline.warehouse.summary import claims_sentence
 
 
 def found(warehouse: Path, claim_id: str) -> tuple[object, ...]:
@@ -27,8 +30,8 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("A1.agent", 73.0, "holds"),
         ("A1.document_qa", 73.0, "holds"),
         ("A2", 73 / (1 + 8 * 3.5 / 187.5 + 64 * 0.08 / 187.5), "holds"),
-        ("A2.street_2026", 73 / (1 + 8 * 18.8 / 187.5 + 64 * 0.356 / 187.5), "differs"),
-        ("A2.hbm_component_h200", 73 / (1 + 8 * 18.8 / 10.6 + 64 * 0.356 / 10.6), "differs"),
+        ("A2.street_2026", 73 / (1 + 8 * 18.8 / 187.5 + 64 * 0.356 / 187.5), "not judged"),
+        ("A2.hbm_component_h200", 73 / (1 + 8 * 18.8 / 10.6 + 64 * 0.356 / 10.6), "not judged"),
         ("A9.throughput", 1000 / 13.24, "differs"),
         ("A12.cost", (96 * 187.5 + 86 * 3.5 + 10 * 0.08) / (10 * 187.5 + 86 * 3.5 + 96 * 0.08), "holds"),
         ("A13.sessions", 1120 / 104, "holds"),
@@ -43,6 +46,26 @@ def test_figures_agree_with_what_is_known_of_them(warehouse: Path) -> None:
     assert round(found(warehouse, "A2")[0], 2) == 62.04
     assert round(found(warehouse, "A2.street_2026")[0]) == 38
     assert 4 < found(warehouse, "A2.hbm_component_h200")[0] < found(warehouse, "A2.hbm_component_b200")[0] < 6
+
+
+def test_a_variation_of_ours_stands_beside_its_figure_and_is_not_counted(warehouse: Path) -> None:
+    beside = "select claim_id, published, unit, tolerance, paper = (select paper from claims where claim_id = 'A2')"
+    rows = query(warehouse, f"{beside} from claims where kind = 'sensitivity' order by 1")
+    names = ("A2.hbm_component_b200", "A2.hbm_component_h200", "A2.street_2026")
+    assert rows == [(name, 62.04, "ratio", None, True) for name in names]
+    judged = query(warehouse, "select verdict, count(*) from claims where kind <> 'sensitivity' group by 1 order by 1")
+    assert judged == [("cannot be tested", 54), ("differs", 1), ("holds", 6)]
+    with duckdb.connect(str(warehouse), read_only=True) as con:
+        counted = "Published claims: 6 hold, 1 differs, 54 cannot be tested by this study."
+        assert claims_sentence(con, "default") == counted
+
+
+def test_a_variation_has_a_name_of_its_own() -> None:
+    claims = yaml.safe_load((CONF / "claims/papers.yaml").read_text())
+    (a2,) = (c for c in claims["papers"][0]["claims"] if c["claim_id"] == "A2")
+    a2["sensitivities"][0]["claim_id"] = "A1.chat"
+    with pytest.raises(InputError, match=r"claim_id given twice: A1\.chat"):
+        build(claims, "claims", Claims)
 
 
 def test_what_needs_a_study_says_which(warehouse: Path) -> None:

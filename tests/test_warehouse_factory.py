@@ -16,9 +16,11 @@ from pipeline.spec import build
 from pipeline.values import Price, Slo
 from pipeline.warehouse.build import publish
 from pipeline.warehouse.claims import Claims
+from pipeline.warehouse.report import write_report
 from pipeline.warehouse.reporting import Reporting
 
-CONF = Path(__file__).parents[1] / "conf"
+ROOT = Path(__file__).parents[1]
+CONF = ROOT / "conf"
 Rows = Sequence[Mapping[str, Any]]
 
 
@@ -44,10 +46,11 @@ def cell(cell_id: str, **changes: Any) -> dict[str, Any]:
         "placement": "tiered", "routing": "round_robin", "cluster": "single", "slo": "tight", "seed": 0, "axes": "{}",
         "code_digest": "0", "config": json.dumps({"engine": {"tensor_parallel": 2}}),
         "calibration_source": "silicon_interpolated", "is_calibrated": True, "capacity_per_s": 4.0,
-        "offered_per_s": 2.0, "arrived_per_s": 2.0, "measured_s": 10.0, "is_settled": True, "makespan_s": 12.0,
+        "offered_per_s": 10.0, "measured_s": 10.0, "is_settled": True, "makespan_s": 12.0,
         "tau_prefill_s_per_token": 1e-4, "tau_decode_s_per_token": 1e-2,
         "mean_running_count": 3.0, "p90_running_count": 5.0,
         "extrapolated_time_ratio": 0.1, "zero_reuse_hit_ratio": 0.0, "infinite_cache_hit_ratio": 0.6,
+        "has_prefixes": True,
     }  # fmt: skip
     return row | changes
 
@@ -89,8 +92,8 @@ def decision(cell_id: str, request_id: int, role: str, instance_id: int) -> dict
     }  # fmt: skip
 
 
-def quality(trace: str, reason: str, row_count: int, path: str = "trace.jsonl") -> dict[str, Any]:
-    return {"trace": trace, "path": path, "reason": reason, "row_count": row_count, "first_rows": "[]"}
+def quality(trace: str, reason: str, row_count: int, path: str = "trace.jsonl", seed: int = 0) -> dict[str, Any]:
+    return {"trace": trace, "path": path, "seed": seed, "reason": reason, "row_count": row_count, "first_rows": "[]"}
 
 
 def with_met(row: Mapping[str, Any], met_count: int, request_count: int = 100) -> tuple[Any, list[dict[str, Any]]]:
@@ -103,7 +106,15 @@ def study_of(*parts: tuple[Any, list[dict[str, Any]]], **more: Rows) -> dict[str
     return {"cells": [c for c, _ in parts], "requests": [r for _, rows in parts for r in rows]} | more
 
 
+def arrivals(row: Mapping[str, Any], requests: Rows) -> dict[str, Any]:
+    """The rate at which the requests of a cell arrived in its window, unless it says one itself."""
+    count = sum(r["cell_id"] == row["cell_id"] and r["is_measured"] for r in requests)
+    return {"arrived_per_s": count / row["measured_s"] if row["measured_s"] > 0 else None, **row}
+
+
 def write(folder: Path, rows: Mapping[str, Rows]) -> dict[str, list[Path]]:
+    if "cells" in rows:
+        rows = {**rows, "cells": [arrivals(row, rows.get("requests", [])) for row in rows["cells"]]}
     return {name: [tables.write(folder, TABLES[name], tables.from_rows(TABLES[name], r))] for name, r in rows.items()}
 
 
@@ -111,6 +122,19 @@ def published(folder: Path, rows: Mapping[str, Rows], study: str = "default", **
     warehouse = folder / "warehouse.duckdb"
     publish(warehouse, study, write(folder / "parquet" / study, rows), reporting(**changes))
     return warehouse
+
+
+def leftovers(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if path.name != "parquet")
+
+
+def one_cell_study(cell_id: str = "c", met: int = 60, **changes: object) -> dict[str, list[dict[str, object]]]:
+    return study_of(with_met(cell(cell_id, **changes), met), tier_usage=[usage(cell_id, "hbm", 40e9)])
+
+
+def page_of(folder: Path, warehouse: Path, study: str = "default") -> str:
+    write_report(warehouse, study, folder / "report.html")
+    return (folder / "report.html").read_text()
 
 
 def query(warehouse: Path, text: str, *values: Any) -> list[tuple[Any, ...]]:

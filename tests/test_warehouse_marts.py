@@ -140,7 +140,45 @@ def test_difference_is_paired_on_common_seeds_and_widened_for_three_policies(tmp
         where eviction = 'lfu'""",
     )[0]
     assert (mean, seeds, options) == (pytest.approx(1.05), 2, 3)
-    assert mean - low == pytest.approx(stats.t.ppf(1 - 0.025 / 2, 1) * np.std([1.0, 1.1], ddof=1) / math.sqrt(2))
+    assert mean - low == pytest.approx(stats.t.ppf(1 - 0.025 / 3, 1) * np.std([1.0, 1.1], ddof=1) / math.sqrt(2))
+
+
+def test_intervals_hold_together_over_all_pairs_of_the_workload(tmp_path: Path) -> None:
+    parts = [
+        with_met(
+            cell(f"{tiers}{name}{seed}", tiers=tiers, eviction=name, seed=seed), met + seed * (1 + 3 * (name == "lfu"))
+        )
+        for tiers, names in (("a", ("lru", "lfu", "fifo")), ("b", ("lru", "lfu")), ("c", ("lru",)))
+        for name, met in zip(names, (50, 60, 55), strict=False)
+        for seed in (0, 1)
+    ]
+    warehouse = published(tmp_path, study_of(*parts))
+    counts = "select option_comparison_count, tiers_comparison_count from stg_comparisons"
+    assert query(warehouse, counts) == [(3 + 1 + 0, 3)]
+    half = "select tiers, difference_high_per_s - difference_per_s from placement_ranking where eviction = 'lfu'"
+    expected = pytest.approx(stats.t.ppf(1 - 0.025 / 4, 1) * np.std([1.0, 1.3], ddof=1) / math.sqrt(2))
+    assert query(warehouse, f"{half} order by 1") == [("a", expected), ("b", expected)]
+    widths = query(warehouse, "select sample_count, comparison_count, quantile from student_t order by 2")
+    assert widths == [(2, n, pytest.approx(stats.t.ppf(1 - 0.025 / n, 1))) for n in (1, 3, 4)]
+
+
+def test_intervals_end_where_nothing_is_possible(tmp_path: Path) -> None:
+    parts = [
+        with_met(cell(f"{trace}{seed}", trace=trace, seed=seed), met)
+        for trace, counts in (("low", (0, 0, 3)), ("high", (100, 100, 97)))
+        for seed, met in enumerate(counts)
+    ]
+    parts += [
+        (cell(f"fast{seed}", trace="fast", seed=seed), [request(f"fast{seed}", 0, ttft_ms=ttft_ms)])
+        for seed, ttft_ms in enumerate((1.0, 1.0, 91.0))
+    ]
+    warehouse = published(tmp_path, study_of(*parts))
+    columns = "goodput_low_per_s, goodput_high_per_s, attainment_low_ratio, attainment_high_ratio"
+    rows = dict(query(warehouse, f"select trace, ({columns}) from placement_ranking"))
+    half = stats.t.ppf(0.975, 2) * np.std([0, 0, 0.03], ddof=1) / math.sqrt(3)
+    assert rows["low"] == (0, pytest.approx(0.1 + 10 * half), 0, pytest.approx(0.01 + half))
+    assert rows["high"][2:] == (pytest.approx(0.99 - half), 1)
+    assert query(warehouse, "select ttft_p99_low_ms from placement_ranking where trace = 'fast'") == [(0,)]
 
 
 def test_settings_that_differ_are_never_paired(tmp_path: Path) -> None:
@@ -168,6 +206,40 @@ def test_a_value_inside_a_policy_makes_another_policy_of_it(tmp_path: Path) -> N
         ("s3fifo eviction.small_ratio=0.1", 1.0, 3),
         ("s3fifo eviction.small_ratio=0.2", 1.0, 3),
     ]
+
+
+def test_tier_sizes_inside_an_option_are_tiers_compared_with_each_other(tmp_path: Path) -> None:
+    sizes = (("tiers.dram_bytes", 256e9), ("tiers.dram_bytes", 1.5e12), ("tiers.dram_bytes", 64e9))
+    parts, capacity = [], []
+    for i, (key, size) in enumerate(sizes):
+        axes = {"tiers": "hbm_dram", key: size, "tiers.shape": None, "engine.max_running": 64, "seed": 0}
+        parts.append(with_met(cell(f"c{i}", tiers="hbm_dram", axes=json.dumps(axes)), 60 + i))
+        capacity.append(usage(f"c{i}", "dram", size))
+    warehouse = published(tmp_path, study_of(*parts, tier_usage=capacity))
+    assert query(warehouse, "select tiers, setting from placement_ranking") == [
+        ("hbm_dram dram=64GB", ""), ("hbm_dram dram=256GB", ""), ("hbm_dram dram=1.5TB", "")
+    ]  # fmt: skip
+    assert query(warehouse, "select tiers_count from recommendation") == [(3,)]
+
+
+def test_a_value_that_does_not_vary_is_in_no_name_whatever_another_study_does(tmp_path: Path) -> None:
+    for study, small in (("one", (0.1,)), ("many", (0.1, 0.2))):
+        parts = [
+            with_met(cell(f"{ratio}{seed}", eviction="s3fifo", seed=seed, axes=json.dumps(axes)), 50)
+            for ratio in small
+            for seed in (0, 1)
+            for axes in [{"eviction.small_ratio": ratio, "trace.session_count": 40, "seed": seed}]
+        ]
+        warehouse = published(tmp_path, study_of(*parts), study=study)
+    names = query(warehouse, "select study, eviction, setting, seed_count from placement_ranking order by all")
+    varied = [("many", f"s3fifo eviction.small_ratio={ratio}", "", 2) for ratio in (0.1, 0.2)]
+    assert names == [*varied, ("one", "s3fifo", "", 2)]
+
+
+def test_a_value_that_only_some_cells_have_tells_them_apart(tmp_path: Path) -> None:
+    parts = [with_met(cell("a"), 50), with_met(cell("b", axes='{"tiers.dram_bytes": 1e9}'), 60)]
+    warehouse = published(tmp_path, study_of(*parts))
+    assert query(warehouse, "select tiers from placement_ranking order by 1") == [("small",), ("small dram=1GB",)]
 
 
 def test_costs_by_hand(tmp_path: Path) -> None:
@@ -199,55 +271,6 @@ def test_a_dearer_configuration_that_gives_less_is_off_the_frontier(tmp_path: Pa
     warehouse = published(tmp_path, study_of(*parts, tier_usage=capacity))
     rows = query(warehouse, "select tiers, is_on_frontier from capacity_frontier order by tiers")
     assert rows == [("a", True), ("b", False), ("c", True), ("d", False)]
-
-
-def sized(*sizes: tuple[str, int, list[int]], trace: str = "chat") -> dict[str, list[Any]]:
-    parts, capacity = [], []
-    for name, gb, counts in sizes:
-        for seed, met in enumerate(counts):
-            cell_id = f"{trace}{name}{seed}"
-            axes = json.dumps({"trace": trace, "tiers": name, "seed": seed})
-            parts.append(with_met(cell(cell_id, trace=trace, tiers=name, seed=seed, axes=axes), met))
-            capacity.append(usage(cell_id, "hbm", gb * 1e9))
-    return study_of(*parts, tier_usage=capacity)
-
-
-def test_the_cheapest_tiers_within_two_percent_are_recommended_as_far_as_shown(tmp_path: Path) -> None:
-    steady = {"small": (1, [70, 72]), "middle": (2, [90, 92]), "large": (3, [91, 93])}
-    cases = {
-        "shown": steady,
-        "not shown: small might be as good": steady | {"small": (1, [60, 91])},
-        "not shown: large might be better": steady | {"large": (3, [82, 100])},
-        "too few seeds": {name: (gb, counts[:1]) for name, (gb, counts) in steady.items()},
-        "one size": {"middle": steady["middle"]},
-    }
-    rows: dict[str, list[Any]] = {"cells": [], "requests": [], "tier_usage": []}
-    for trace, sizes in cases.items():
-        made = sized(*((name, gb, counts) for name, (gb, counts) in sizes.items()), trace=trace)
-        for table, more in made.items():
-            rows[table] += more
-    warehouse = published(tmp_path, rows)
-    found = query(warehouse, "select trace, tiers, eviction, tiers_verdict, is_shown from recommendation")
-    verdicts = {trace: trace.split(":")[0] for trace in cases}
-    assert {row[0]: row[1:] for row in found} == {
-        trace: ("middle", "lru", verdict, verdict in ("shown", "one size")) for trace, verdict in verdicts.items()
-    }
-
-
-def test_a_policy_not_shown_better_is_not_recommended(tmp_path: Path) -> None:
-    chosen = "select eviction, option_verdict, unclear_count, is_shown from recommendation"
-    noisy = published(tmp_path / "1", policies([50, 60, 54], [60, 55, 64]))
-    assert query(noisy, chosen) == [("lru", "reference", 1, False)]
-    clear = published(tmp_path / "2", policies([50, 52, 54], [60, 63, 64]))
-    assert query(clear, chosen) == [("lfu", "better", 0, True)]
-
-
-def test_without_the_reference_nothing_counts_as_shown(tmp_path: Path) -> None:
-    rows = policies([50, 52, 54], [60, 63, 64])
-    warehouse = published(tmp_path, rows, reference_eviction="arc")
-    assert query(warehouse, "select eviction, option_verdict, is_shown from recommendation") == [
-        ("lfu", "no reference", False)
-    ]
 
 
 def test_latency_by_served_tier_by_hand(tmp_path: Path) -> None:

@@ -12,8 +12,10 @@ from pipeline.grid import load_study
 from pipeline.plan import Plan, freeze, make_plan
 from pipeline.settings import split_settings
 from pipeline.spec import InputError
+from pipeline.warehouse.previous import refuse_other_version
 
 ALLOWED = ("study", "set")
+WAREHOUSE = "warehouse.duckdb"
 
 
 def parse(root: Path, results: Path, config: Mapping[str, Any]) -> Plan:
@@ -23,6 +25,7 @@ def parse(root: Path, results: Path, config: Mapping[str, Any]) -> Plan:
     """
     try:
         plan = plan_of(root, config)
+        refuse_other_version(results / WAREHOUSE)
         freeze(plan, results)
     except InputError as exc:
         sys.exit(f"kvplan: {exc}")

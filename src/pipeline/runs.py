@@ -26,7 +26,8 @@ from pipeline.trace.request_trace import RequestTrace
 from pipeline.trace.reuse import ZERO_REUSE_HIT_RATIO, infinite_cache_hit_ratio
 from pipeline.trace.shaping import mean_rate_per_s
 
-UNCALIBRATED = "datasheet"
+CALIBRATED = ("silicon_interpolated", "measured")
+"""Sources of step times that rest on measurements of the very hardware; the others are scaled and datasheet."""
 OPTIONS = (
     *("model", "hardware", "predictor", "engine", "trace", "tiers"),
     *("eviction", "placement", "routing", "cluster", "slo"),
@@ -45,8 +46,8 @@ class Plant:
 
     @property
     def is_calibrated(self) -> bool:
-        """Whether a measurement stands behind the step times."""
-        return self.source != UNCALIBRATED
+        """Whether measurements of this very hardware stand behind the step times."""
+        return self.source in CALIBRATED
 
 
 def make_plant(step_table: StepTable, link_calibration: pa.Table, constants: pa.Table, step_samples: pa.Table) -> Plant:
@@ -135,6 +136,7 @@ def cells_row(told: Told, trace: RequestTrace, plant: Plant, taus: Taus, figures
         "extrapolated_time_ratio": figures.extrapolated_time_ratio,
         "zero_reuse_hit_ratio": ZERO_REUSE_HIT_RATIO,
         "infinite_cache_hit_ratio": infinite_cache_hit_ratio(trace),
+        "has_prefixes": trace.has_prefixes,
     }
     return from_rows(CELLS, [row])
 

@@ -94,8 +94,8 @@ CELLS = Table("cells", "a simulation run", (
     _s("routing", "option"), _s("cluster", "option"), _s("slo", "option"),
     _i("seed", "seed"), _s("axes", "grid axes of the cell (JSON)"), _s("code_digest", "code that ran"),
     _s("config", "resolved configuration (JSON)"),
-    _s("calibration_source", "silicon_interpolated, measured, scaled or datasheet (uncalibrated)"),
-    Column("is_calibrated", "bool", "", "false where step times come from datasheet figures alone"),
+    _s("calibration_source", "silicon_interpolated or measured; scaled or datasheet (uncalibrated)"),
+    Column("is_calibrated", "bool", "", "true where step times rest on measurements of this very hardware"),
     _f("capacity_per_s", "simulated capacity of the reference cell", "per_s", nullable=True),
     _f("offered_per_s", "requests per second asked for by the load", "per_s"),
     _f("arrived_per_s", "requests per second that arrived in the measured window", "per_s", nullable=True),
@@ -109,6 +109,7 @@ CELLS = Table("cells", "a simulation run", (
     _f("extrapolated_time_ratio", "share of step time outside the profiled range", "ratio"),
     _f("zero_reuse_hit_ratio", "lower bound by tokens (always 0, kept beside the result)", "ratio"),
     _f("infinite_cache_hit_ratio", "upper bound by tokens: nothing is ever evicted", "ratio"),
+    Column("has_prefixes", "bool", "", "whether the trace says which prefixes are shared; else nothing is found again"),
 ))
 REQUESTS = Table("requests", "cell x request", (
     _CELL, _i("request_id", "request"), _i("session_id", "session"), _s("class", "traffic class"),
@@ -156,18 +157,21 @@ TIMELINE = Table("timeline", "cell x interval x instance", (
     _f("kv_used_ratio", "mean share of HBM KV blocks that running requests hold", "ratio"),
     _f("tokens_per_s", "output tokens", "per_s"),
 ))
-TRACE_QUALITY = Table("trace_quality", "trace x reason", (
-    _s("trace", "trace option"), _s("path", "file, or generator"), _s("reason", "kept, or why dropped or changed"),
+TRACE_QUALITY = Table("trace_quality", "trace x seed x reason", (
+    _s("trace", "trace option"), _s("path", "file, or generator"), _i("seed", "seed that it was loaded for"),
+    _s("reason", "kept, or why dropped or changed"),
     _i("row_count", "rows"), _s("first_rows", "first row numbers (JSON)"),
 ))
-CLAIMS = Table("claims", "a published figure", (
+CLAIMS = Table("claims", "a published figure, or a variation of one", (
     _s("study", "study"), _s("claim_id", "as A1"), _s("paper", "where it is published"),
     _s("statement", "what is claimed"),
-    _s("kind", "arithmetic, theory or empirical"), _f("published", "in column unit", nullable=True),
+    _s("kind", "arithmetic, theory or empirical; sensitivity: a variation of ours"),
+    _f("published", "in column unit", nullable=True),
     _f("ours", "in column unit", nullable=True), _f("ci_low", "95 % interval", nullable=True),
     _f("ci_high", "95 % interval", nullable=True), _i("seeds", "seeds behind ours", nullable=True),
     _s("unit", "unit"), _f("tolerance", "relative", "ratio", nullable=True),
-    _s("verdict", "holds, differs or cannot be tested"), _s("source_label", "full text or second-hand"),
+    _s("verdict", "holds, differs or cannot be tested; not judged: a variation"),
+    _s("source_label", "full text or second-hand"),
     _s("remark", "why, where a reason is needed"),
 ))
 PROVENANCE = Table("provenance", "cell x input", (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -10,13 +10,14 @@ from typing import Any
 import duckdb
 from rich.console import Console
 from rich.markup import escape
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
 from pipeline.spec import InputError
 
 MOST_ROWS = 200
-WIDTH_OF_A_FILE = 10_000  # columns: what is piped is not folded
+ANY_WIDTH = 1_000_000  # columns: what is piped is not folded
 
 
 @contextmanager
@@ -40,9 +41,10 @@ def fetch(con: duckdb.DuckDBPyConnection, query: str, values: Mapping[str, Any] 
 
 
 def ask(warehouse: Path, query: str, console: Console | None = None) -> None:
-    """Print the answer to `query` as a table, at most its first rows.
+    """Print the answer to `query`, at most its first rows: a table, or one record a row where that is too wide.
 
-    Raises InputError, with what the database says, for a query that it refuses.
+    The warehouse is open for reading; `copy (...) to 'file.csv'` writes that file. Raises InputError, with what the
+    database says, for a query that it refuses.
     """
     console = console or Console()
     with opened(warehouse) as con:
@@ -54,12 +56,31 @@ def ask(warehouse: Path, query: str, console: Console | None = None) -> None:
             rows = found.fetchmany(MOST_ROWS + 1)
         except duckdb.Error as exc:
             raise InputError(f"query refused: {_first_line(exc)}") from exc
+    shown = [[Text(_shown(value)) for value in row] for row in rows[:MOST_ROWS]]
     table = Table(*(escape(name) for name in names))
-    for row in rows[:MOST_ROWS]:
-        table.add_row(*(Text(_shown(value)) for value in row))
-    console.print(table, width=None if console.is_terminal else WIDTH_OF_A_FILE)
+    for row in shown:
+        table.add_row(*row)
+    width = Measurement.get(console, console.options.update(max_width=ANY_WIDTH), table).maximum
+    if not rows:
+        console.print(Text(f"no rows; columns {', '.join(names)}"))
+    elif console.is_terminal and width > console.width:
+        _print_records(console, names, shown)
+    else:
+        console.width = max(width, console.width)  # rich squeezes columns, to nothing if need be, into this width
+        console.print(table)
     if len(rows) > MOST_ROWS:
         console.print(f"the first {MOST_ROWS} rows; add LIMIT and OFFSET for others")
+
+
+def _print_records(console: Console, names: Sequence[str], rows: Sequence[Sequence[Text]]) -> None:
+    for number, row in enumerate(rows, 1):
+        console.rule(Text(f"row {number}"), align="left")
+        record = Table.grid(padding=(0, 2))
+        record.add_column(overflow="fold")
+        record.add_column(overflow="fold")
+        for name, value in zip(names, row, strict=True):
+            record.add_row(escape(name), value)
+        console.print(record)
 
 
 def _shown(value: Any) -> str:

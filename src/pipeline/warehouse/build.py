@@ -13,33 +13,33 @@ import pyarrow as pa
 from scipy.special import stdtrit
 
 from pipeline import tables as parquet
-from pipeline.schema import CLAIMS, TABLES, Column, Table
+from pipeline.schema import CLAIMS, TABLES
 from pipeline.spec import InputError
 from pipeline.warehouse.claims import Known
-from pipeline.warehouse.reporting import REPORT_TABLES, Reporting
+from pipeline.warehouse.previous import BASE_TABLES, TYPES, columns_of, keep_other_studies
+from pipeline.warehouse.reporting import Reporting
 from pipeline.warehouse.statements import SQL, Relation, comment_on, grain_of, meaning, meanings_of, select_of
 
 Connection = duckdb.DuckDBPyConnection
-STAGING = ("stg_cells", "stg_requests", "stg_capacity", "stg_balance")
+STAGING = ("stg_cells", "stg_requests", "stg_capacity", "stg_balance", "stg_comparisons")
 MARTS = (
     "cell_metrics",
+    "differences",
     "ranking",
     "placement_ranking",
     "routing_ranking",
     "served_tier_latency",
     "capacity_frontier",
+    "candidates",
+    "alternatives",
     "recommendation",
     "predictor_summary",
     "trace_summary",
     "provenance_summary",
 )
-BASE_TABLES = (*TABLES.values(), *REPORT_TABLES)
-_TYPES = {"str": "VARCHAR", "int": "BIGINT", "float": "DOUBLE", "bool": "BOOLEAN"}
-_STUDY = Column("study", "str", "", "study that the row belongs to")
-MOST_SAMPLES, MOST_COMPARISONS = 100, 50
 STUDENT_T = Relation(
     "student_t",
-    "One row per sample and comparison count: what 95 % intervals are made with.",
+    "One row per sample and comparison count that occurs: what 95 % intervals are made with.",
     {
         "sample_count": "samples, degrees of freedom + 1",
         "comparison_count": "intervals that are to hold together (Bonferroni)",
@@ -69,8 +69,10 @@ def publish(warehouse: Path, study: str, tables: Mapping[str, Sequence[Path]], r
                 _insert_rows(con, name, rows)
             run_checks(con)
             if warehouse.exists():
-                _keep_other_studies(con, warehouse, study)
-            _build_marts(con)
+                keep_other_studies(con, warehouse, study)
+            _create_student_t(con)
+            for mart in MARTS:
+                con.execute(f"CREATE TABLE {mart} AS {select_of(f'mart_{mart}')}")
             known = Known(con, study, {price.name: price for price in (*report.prices, report.price)})
             _insert_rows(con, CLAIMS.name, report.claims.rows(known))
             comment_on(con, _relations())
@@ -78,23 +80,25 @@ def publish(warehouse: Path, study: str, tables: Mapping[str, Sequence[Path]], r
         fresh.replace(warehouse)
 
 
-def columns_of(table: Table) -> tuple[Column, ...]:
-    """Columns in the warehouse: those of the table, led by `study` where it has none."""
-    return table.columns if "study" in table.names() else (_STUDY, *table.columns)
-
-
 def _create(con: Connection) -> None:
     for table in BASE_TABLES:
-        columns = (f'"{c.name}" {_TYPES[c.kind]}{"" if c.nullable else " NOT NULL"}' for c in columns_of(table))
+        columns = (f'"{c.name}" {TYPES[c.kind]}{"" if c.nullable else " NOT NULL"}' for c in columns_of(table))
         con.execute(f"CREATE TABLE {table.name} ({', '.join(columns)})")
-    _create_student_t(con)
+    con.execute(f"CREATE MACRO verdict_of(difference, half_width, equal) AS {select_of('macro_verdict_of')}")
     for view in STAGING:
         con.execute(f"CREATE VIEW {view} AS {select_of(view)}")
 
 
 def _create_student_t(con: Connection) -> None:
     """Two-sided 95 % quantiles of Student's t, Bonferroni-widened: what the intervals in SQL are made with."""
-    samples, comparisons = np.mgrid[2 : MOST_SAMPLES + 1, 1 : MOST_COMPARISONS + 1].reshape(2, -1)
+    largest = "SELECT coalesce(max(n), 0) FROM (SELECT count(*) AS n FROM stg_cells GROUP BY config_id)"
+    widths = (
+        "SELECT 1 UNION SELECT option_comparison_count FROM stg_comparisons "
+        "UNION SELECT tiers_comparison_count FROM stg_comparisons ORDER BY 1"
+    )
+    most = con.execute(largest).fetchall()[0][0]
+    counts = [row[0] for row in con.execute(widths).fetchall()]
+    samples, comparisons = (grid.ravel() for grid in np.meshgrid(np.arange(2, most + 1), counts))
     quantiles = stdtrit(samples - 1, 1 - 0.025 / comparisons)
     incoming = pa.table({"sample_count": samples, "comparison_count": comparisons, "quantile": quantiles})
     con.register("incoming", incoming)
@@ -130,44 +134,6 @@ def run_checks(con: Connection) -> None:
             first = ", ".join(f"{column}={value}" for column, value in zip(columns, rows[0], strict=True))
             rule = grain_of(path.stem).rstrip(".")
             raise InputError(f"{path.stem}: {len(rows)} row(s) break the rule '{rule}'; first: {first}")
-
-
-def _keep_other_studies(con: Connection, warehouse: Path, study: str) -> None:
-    quoted = str(warehouse.resolve()).replace("'", "''")
-    try:
-        con.execute(f"ATTACH '{quoted}' AS previous (READ_ONLY, TYPE duckdb)")
-        _refuse_other_schema(con, warehouse)
-        for table in BASE_TABLES:
-            columns = ", ".join(f'"{column.name}"' for column in columns_of(table))
-            con.execute(
-                f"INSERT INTO {table.name} SELECT {columns} FROM previous.{table.name} WHERE study <> ?", [study]
-            )
-    except duckdb.Error as exc:
-        raise _unusable(warehouse, str(exc)) from exc
-
-
-def _refuse_other_schema(con: Connection, warehouse: Path) -> None:
-    query = "SELECT table_name, column_name, data_type FROM duckdb_columns() WHERE database_name = 'previous'"
-    there = set(con.execute(query).fetchall())
-    for table in BASE_TABLES:
-        for column in columns_of(table):
-            if (table.name, column.name, _TYPES[column.kind]) not in there:
-                raise _unusable(warehouse, f"it has no {_TYPES[column.kind]} column {table.name}.{column.name}")
-
-
-def _unusable(warehouse: Path, reason: str) -> InputError:
-    if "Could not set lock" in reason:
-        return InputError(f"{warehouse}: another program has it open for writing; close that and run again")
-    first = reason.strip().splitlines()[0]
-    return InputError(
-        f"{warehouse}: not a warehouse of this version ({first}); delete it and run your studies again: "
-        "nothing simulated is lost"
-    )
-
-
-def _build_marts(con: Connection) -> None:
-    for mart in MARTS:
-        con.execute(f"CREATE TABLE {mart} AS {select_of(f'mart_{mart}')}")
 
 
 def _relations() -> list[Relation]:

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import duckdb
 from pydantic import Field, model_validator
 
 from pipeline.spec import Count, InputError, NonNegative, Positive, Sourced, Spec
 from pipeline.values import Price
 from pipeline.warehouse.statements import select_of
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class Finding:
 class Known:
     """What evidence is found in: the marts of `study` in the open warehouse `con`, and price lists by name."""
 
-    con: duckdb.DuckDBPyConnection
+    con: DuckDBPyConnection
     study: str
     prices: Mapping[str, Price]
 
@@ -128,6 +130,14 @@ class RouterGain(Evidence):
         return Finding(gain, f"{traces} traces", gain - half_width, gain + half_width, seeds)
 
 
+class Sensitivity(Spec):
+    """A variation of ours on a published figure, shown beside it: what the claim owes to an assumption."""
+
+    claim_id: str
+    statement: str
+    evidence: Evidence
+
+
 class Claim(Spec):
     """One published figure: it holds within `tolerance` (relative) or, where given, between two bounds."""
 
@@ -141,6 +151,7 @@ class Claim(Spec):
     holds_to: float | None = None
     remark: str = ""
     evidence: Evidence | None = None
+    sensitivities: tuple[Sensitivity, ...] = ()
 
     @model_validator(mode="after")
     def _can_be_judged(self) -> Claim:
@@ -177,37 +188,50 @@ class Claims(Spec):
 
     @model_validator(mode="after")
     def _ids_are_distinct(self) -> Claims:
-        ids = [claim.claim_id for paper in self.papers for claim in paper.claims]
+        claims = [claim for paper in self.papers for claim in paper.claims]
+        ids = [i for c in claims for i in (c.claim_id, *(one.claim_id for one in c.sensitivities))]
         twice = sorted({i for i in ids if ids.count(i) > 1})
         if twice:
             raise ValueError(f"claim_id given twice: {', '.join(twice)}")
         return self
 
     def rows(self, known: Known) -> list[dict[str, Any]]:
-        """Rows of table claims for the known study."""
-        return [_row(known, paper, claim) for paper in self.papers for claim in paper.claims]
+        """Rows of table claims for the known study: one verdict per published figure, variations beside it."""
+        return [row for paper in self.papers for claim in paper.claims for row in _rows(known, paper, claim)]
 
 
-def _row(known: Known, paper: Paper, claim: Claim) -> dict[str, Any]:
+def _rows(known: Known, paper: Paper, claim: Claim) -> list[dict[str, Any]]:
     needed = Finding(None, f"needs study {paper.study}")
     finding = needed if claim.evidence is None else claim.evidence.find(known)
-    return {
+    remarks = (finding.remark, _bounds(claim), claim.remark)
+    common = {
         "study": known.study,
-        "claim_id": claim.claim_id,
         "paper": f"{paper.paper} ({paper.title})",
+        "published": claim.published,
+        "unit": claim.unit,
+        "source_label": paper.source_label,
+    }
+    own = {
+        "claim_id": claim.claim_id,
         "statement": claim.statement,
         "kind": claim.kind,
-        "published": claim.published,
-        "ours": finding.ours,
-        "ci_low": finding.ci_low,
-        "ci_high": finding.ci_high,
-        "seeds": finding.seeds,
-        "unit": claim.unit,
         "tolerance": claim.tolerance,
         "verdict": claim.verdict(finding.ours),
-        "source_label": paper.source_label,
-        "remark": "; ".join(text for text in (finding.remark, _bounds(claim), claim.remark) if text),
+        "remark": "; ".join(text for text in remarks if text),
     }
+    return [
+        common | _figures(finding) | own,
+        *(common | _variation(one, one.evidence.find(known)) for one in claim.sensitivities),
+    ]
+
+
+def _variation(one: Sensitivity, finding: Finding) -> dict[str, Any]:
+    about = {"claim_id": one.claim_id, "statement": one.statement, "kind": "sensitivity", "tolerance": None}
+    return about | _figures(finding) | {"verdict": "not judged", "remark": finding.remark}
+
+
+def _figures(finding: Finding) -> dict[str, Any]:
+    return {"ours": finding.ours, "ci_low": finding.ci_low, "ci_high": finding.ci_high, "seeds": finding.seeds}
 
 
 def _bounds(claim: Claim) -> str:

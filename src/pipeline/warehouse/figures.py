@@ -44,11 +44,12 @@ def intervals_chart(rows: Sequence[Row], measure: Measure, group: str, option: s
     shown = [group, option, measure.value, measure.low, measure.high, "seed_count", "verdict"]
     values = [{name: _finite(row[name]) for name in shown} for row in rows]
     base = alt.Chart(alt.InlineData(values=values)).encode(
-        y=alt.Y(f"{group}:N", title=None, axis=alt.Axis(labelLimit=140)),
-        yOffset=alt.YOffset(f"{option}:N"),
+        y=alt.Y(f"{group}:N", title=None, sort=_in_order(rows, group), axis=alt.Axis(labelLimit=140)),
+        yOffset=alt.YOffset(f"{option}:N", sort=_in_order(rows, option)),
         color=alt.Color(
             f"{option}:N",
             title=option,
+            sort=_in_order(rows, option),
             scale=_colours(len({row[option] for row in rows})),
             legend=alt.Legend(orient="bottom", columns=2, labelLimit=200),
         ),
@@ -61,6 +62,11 @@ def intervals_chart(rows: Sequence[Row], measure: Measure, group: str, option: s
     lines = len({row[group] for row in rows}) * (len({row[option] for row in rows}) + 1)
     chart = alt.layer(bars, points).properties(width="container", height=ROW_HEIGHT * lines, description=about)
     return chart.to_dict() | {"config": PAGE_COLOURS}
+
+
+def _in_order(rows: Sequence[Row], name: str) -> list[str]:
+    """Values as the rows first name them: tiers by size."""
+    return list(dict.fromkeys(str(row[name]) for row in rows))
 
 
 def _colours(option_count: int) -> alt.Scale:

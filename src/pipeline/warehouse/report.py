@@ -19,7 +19,7 @@ from pipeline.warehouse.statements import grain_of, select_of
 from pipeline.warehouse.summary import STAGES, claims_sentence, data_sentence, evidence_sentences
 
 Rows = list[dict[str, Any]]
-TABLES = ("served_tier", "frontier", "prices", "predictor", "traces", "provenance")
+TABLES = ("alternatives", "served_tier", "frontier", "prices", "predictor", "traces", "provenance")
 
 
 def write_report(warehouse: Path, study: str, path: Path) -> None:
@@ -48,52 +48,66 @@ def report_html(con: duckdb.DuckDBPyConnection, study: str) -> str:
         page.items([f"{row['case']}: {words.fidelity(row)}" for row in rows["fidelity_cases"]])
         page.table(grain_of("report_fidelity"), rows["fidelity"], is_open=True)
     page.heading("Recommendation")
+    grounds, doubt = _grounds(con, study, about[0]) if rows["answers"] else ("No simulations in this study.", "")
+    if doubt:
+        page.paragraph(f"{doubt}.", "loud")
     _answers(page, rows["answers"])
     page.heading("Evidence")
-    page.paragraph(_grounds(con, study, about[0]) if rows["answers"] else "No simulations in this study.")
+    page.paragraph(grounds)
     names = {row["workload_id"]: words.workload(row, rows["answers"]) for row in rows["answers"]}
     page.heading("Figure 1: tiers and eviction policies")
     _figure(page, rows["placement"], names, "tiers", "eviction", "No simulations of placement in this study.")
     page.heading("Figure 2: routers")
     _figure(page, rows["routing"], names, "cluster", "routing", "No simulations of routing in this study.")
     page.heading("Published claims")
-    page.table(grain_of("report_claims"), rows["claims"], is_open=True)
+    _claims(page, rows["claims"])
     page.heading("Numbers")
     for name in ("placement", "routing", *TABLES):
-        page.table(grain_of(f"report_{name}"), [_without_ids(row) for row in rows[name]])
+        page.table(grain_of(f"report_{name}"), [_without(row, "workload_id") for row in rows[name]])
     return page.html()
 
 
-def _grounds(con: duckdb.DuckDBPyConnection, study: str, slo: words.Row) -> str:
-    head, steps, _ = evidence_sentences(con, study)
+def _grounds(con: duckdb.DuckDBPyConnection, study: str, slo: words.Row) -> tuple[str, str]:
+    head, steps, doubt = evidence_sentences(con, study)
     limits = f"TTFT at most {slo['ttft_ms']:g} ms and TPOT at most {slo['tpot_ms']:g} ms"
-    return (
+    text = (
         f"{head}. Judged by SLO {slo['slo']}: {limits}. "
-        "Intervals are 95 % across seeds; they say nothing of what seeds do not vary. Hits are by tokens, their bounds "
+        "Intervals are 95 % across seeds, cut at what is possible; they say nothing of what seeds do not vary. "
+        "Differences are paired by seed; their intervals hold together over all pairs of tiers of a workload, and over "
+        "all pairs of policies or routers on the same tiers. Hits are by tokens, their bounds "
         f"what no reuse and an infinite cache would give. {steps} "
         f"{data_sentence(con, study)} {claims_sentence(con, study)}"
     )
+    return text, doubt
 
 
 def _answers(page: Page, rows: Rows) -> None:
     if not rows:
         page.paragraph("No simulations in this study.", "loud")
-    if any(not row["is_calibrated"] for row in rows):
-        page.paragraph(words.NOT_CALIBRATED, "loud")
     for row in rows:
         page.heading(f"{STAGES[row['stage']]}: {words.workload(row, rows)}", 3)
+        for weakness in filter(None, (words.doubt(row), *words.caveats(row))):
+            page.paragraph(weakness, "loud")
         page.items([*words.findings(row), _evidence(row)])
-        for caveat in words.caveats(row):
-            page.paragraph(caveat, "loud")
 
 
 def _evidence(row: words.Row) -> str:
     seeds = words.count(row["seed_count"], "seed")
     return (
-        f"{words.evidence(row)}: {words.count(row['cell_count'], 'simulation')}, {seeds}; "
+        f"evidence: {row['conclusion']}, from {words.count(row['cell_count'], 'simulation')}, {seeds}; "
         f"step times {row['calibration_source']}, {words.percent(row['extrapolated_time_ratio'])} outside the "
         f"profiled range; {row['mean_running_count']:.3g} requests running on average"
     )
+
+
+def _claims(page: Page, rows: Rows) -> None:
+    for paper, found in itertools.groupby(rows, key=lambda row: row["paper"]):
+        listed = list(found)
+        page.heading(str(paper), 3)
+        held = [_without(row, "paper", "is_tested") for row in listed if row["is_tested"]]
+        page.table("Held against ours", held, is_open=True)
+        untested = [_without(row, "paper", "is_tested", "ours") for row in listed if not row["is_tested"]]
+        page.table("Cannot be tested by this study", untested)
 
 
 def _figure(page: Page, rows: Rows, names: Mapping[str, str], group: str, option: str, missing: str) -> None:
@@ -114,5 +128,5 @@ def _rows(con: duckdb.DuckDBPyConnection, name: str, study: str) -> Rows:
     return fetch(con, select_of(f"report_{name}"), {"study": study})
 
 
-def _without_ids(row: words.Row) -> dict[str, Any]:
-    return {key: value for key, value in row.items() if key != "workload_id"}
+def _without(row: words.Row, *names: str) -> dict[str, Any]:
+    return {key: value for key, value in row.items() if key not in names}

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-
-import duckdb
+from typing import TYPE_CHECKING
 
 from pipeline.schema import Column
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
 
 SQL = Path(__file__).parent / "sql"
 
@@ -50,7 +52,7 @@ class Relation:
     kind: str = "TABLE"
 
 
-def comment_on(con: duckdb.DuckDBPyConnection, relations: Iterable[Relation]) -> None:
+def comment_on(con: DuckDBPyConnection, relations: Iterable[Relation]) -> None:
     """Put comments on relations and columns; a column that its relation does not explain means what it did before."""
     known: dict[str, str] = {}
     for relation in relations:
@@ -61,7 +63,7 @@ def comment_on(con: duckdb.DuckDBPyConnection, relations: Iterable[Relation]) ->
         known |= relation.meanings
 
 
-def _columns(con: duckdb.DuckDBPyConnection, relation: str) -> list[str]:
+def _columns(con: DuckDBPyConnection, relation: str) -> list[str]:
     query = "SELECT column_name FROM duckdb_columns() WHERE table_name = ? AND database_name = current_database()"
     return [row[0] for row in con.execute(query, [relation]).fetchall()]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from pipeline.warehouse.statements import select_of
 MOST_LINES, WIDTH = 40, 80
 STAGES = {"place": "Where the KV cache lives", "route": "Where requests go"}
 NOTES = {"place": " (bounds of hits: no reuse, infinite cache)", "route": ""}
+NEVER_BROKEN, GLUE = re.compile(r" (?=%)|(?<=,) (?=[-+.\de]+\])"), "\N{NO-BREAK SPACE}"  # a percentage, an interval
 MORE = 'make sql Q="from recommendation"'
 Lines = list[tuple[str, str]]  # text and style
 
@@ -58,22 +60,22 @@ def _replayed(study: str, replays: Sequence[words.Row]) -> Lines:
 
 
 def _evidence(con: duckdb.DuckDBPyConnection, study: str) -> Lines:
-    head, steps, is_calibrated = evidence_sentences(con, study)
-    lines = _wrapped(head, "bold")[:1]
-    if not is_calibrated:
-        lines += _wrapped(words.NOT_CALIBRATED, "bold red")
+    head, steps, doubt = evidence_sentences(con, study)
+    lines = _wrapped(head, "bold")[:1] + (_wrapped(f"{doubt}.", "bold red") if doubt else [])
     return [*lines, *_wrapped(f"{steps} {data_sentence(con, study)} {claims_sentence(con, study)}")]
 
 
-def evidence_sentences(con: duckdb.DuckDBPyConnection, study: str) -> tuple[str, str, bool]:
-    """What the study simulated, what its step times rest on, and whether all of them are calibrated."""
+def evidence_sentences(con: duckdb.DuckDBPyConnection, study: str) -> tuple[str, str, str]:
+    """What the study simulated, what its step times rest on, and which of them were not measured (else nothing)."""
     cells = fetch(con, select_of("report_evidence"), {"study": study})[0]
     if not cells["cell_count"]:
         raise InputError(f"the warehouse holds no simulations of study {study!r}")
     counts = f"{words.count(cells['cell_count'], 'simulation')}, {words.count(cells['seed_count'], 'seed')}"
     outside = words.percent(cells["most_extrapolated_ratio"])
     steps = f"Step times: {cells['calibration_source']}, up to {outside} outside the profiled range."
-    return f"Study {study}: {counts}, {cells['hardware']}, {cells['model']}", steps, cells["is_calibrated"]
+    hardware, source = cells["uncalibrated_hardware"], cells["uncalibrated_source"]
+    doubt = words.not_calibrated(hardware, source) if hardware else ""
+    return f"Study {study}: {counts}, {cells['hardware']}, {cells['model']}", steps, doubt
 
 
 def data_sentence(con: duckdb.DuckDBPyConnection, study: str) -> str:
@@ -86,26 +88,35 @@ def data_sentence(con: duckdb.DuckDBPyConnection, study: str) -> str:
 
 
 def claims_sentence(con: duckdb.DuckDBPyConnection, study: str) -> str:
-    """Count the verdicts on published claims."""
+    """Count the verdicts on published figures; variations of ours have none."""
     query = "select verdict, count(*) as n from claims where study = $study group by all"
     numbers = {row["verdict"]: row["n"] for row in fetch(con, query, {"study": study})}
-    spelt = {"holds": "hold", "differs": "differ", "cannot be tested": "cannot be tested by this study"}
-    parts = [f"{numbers[verdict]} {text}" for verdict, text in spelt.items() if verdict in numbers]
-    return f"Published claims: {', '.join(parts) or 'none compared'}."
+    spelt = {
+        "holds": ("holds", "hold"),
+        "differs": ("differs", "differ"),
+        "cannot be tested": ("cannot be tested",) * 2,
+    }
+    parts = [
+        f"{numbers[verdict]} {text[numbers[verdict] > 1]}" for verdict, text in spelt.items() if verdict in numbers
+    ]
+    return f"Published claims: {', '.join(parts) or 'none compared'}{' by this study' if len(parts) == 3 else ''}."
 
 
 def _answers(con: duckdb.DuckDBPyConnection, study: str, stage: str) -> list[Lines]:
     rows = [row for row in fetch(con, select_of("report_answers"), {"study": study}) if row["stage"] == stage]
-    caveats = [words.caveats(row)[int(not row["is_calibrated"]) :] for row in rows]
-    shared = [text for text in (caveats[0] if caveats else []) if len(rows) > 1 and all(text in c for c in caveats)]
-    answers = [_answer(row, rows, [c for c in own if c not in shared]) for row, own in zip(rows, caveats, strict=True)]
+    told = [(words.doubt(row), words.caveats(row)) for row in rows]
+    weak = [[text for text in (doubt, *caveats) if text] for doubt, caveats in told]
+    shared = [text for text in (weak[0] if weak else []) if len(rows) > 1 and all(text in own for own in weak)]
+    answers = [
+        _answer(row, rows, "" if doubt in shared else doubt, [text for text in caveats if text not in shared])
+        for row, (doubt, caveats) in zip(rows, told, strict=True)
+    ]
     return [*([_wrapped(f"  In each: {'; '.join(shared)}.", "yellow", "  ")] if shared else []), *answers]
 
 
-def _answer(row: words.Row, rows: Sequence[words.Row], caveats: Sequence[str]) -> Lines:
-    doubt = "" if row["is_shown"] else f"{words.evidence(row)}: "
-    text = f"- {words.workload(row, rows)}: {doubt}{'; '.join([*words.findings(row), *caveats])}."
-    return _wrapped(text, "" if row["is_shown"] else "yellow", "  ")
+def _answer(row: words.Row, rows: Sequence[words.Row], doubt: str, caveats: Sequence[str]) -> Lines:
+    start = f"- {words.workload(row, rows)}: {f'{doubt}: ' if doubt else ''}"
+    return _wrapped(f"{start}{'; '.join([*words.findings(row), *caveats])}.", "" if row["is_shown"] else "yellow", "  ")
 
 
 def _fitting(answers: Sequence[Lines], most: int) -> Lines:
@@ -123,4 +134,5 @@ def _fitting(answers: Sequence[Lines], most: int) -> Lines:
 
 
 def _wrapped(text: str, style: str = "", indent: str = "") -> Lines:
-    return [(line, style) for line in textwrap.wrap(" ".join(text.split()), WIDTH, subsequent_indent=indent)]
+    glued = NEVER_BROKEN.sub(GLUE, " ".join(text.split()))
+    return [(line.replace(GLUE, " "), style) for line in textwrap.wrap(glued, WIDTH, subsequent_indent=indent)]

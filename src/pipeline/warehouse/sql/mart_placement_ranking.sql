@@ -2,4 +2,4 @@
 select * exclude (stage, compared)
 from ranking
 where stage = 'place'
-order by study, workload_id, tiers, goodput_per_s desc, eviction
+order by study, workload_id, hbm_bytes + dram_bytes + ssd_bytes + remote_bytes, tiers, goodput_per_s desc, eviction

@@ -1,120 +1,106 @@
 -- One row per workload: the cheapest tiers within the equivalence ratio of the best goodput, and the option shown best.
--- tiers_usd: price of the tiers over all instances [usd]
--- reference: the option that others are compared with
--- option_verdict: of the recommended option, as in ranking
--- better_count: options of the context shown better than the reference
--- worse_count: options shown worse than the reference
--- equal_count: options shown equal to the reference
--- unclear_count: options not shown to be at most equal to the reference, nor better
--- tiers_count: tier options compared
--- cheaper_count: tier options cheaper than the recommended one
--- tiers_verdict: one size, shown (cheaper ones worse, dearer ones no better), not shown, or too few seeds
--- least_attainment_ratio: lowest SLO attainment among the options compared with the recommended one [ratio]
+-- option_verdict: of the recommended option against the reference, as in ranking
+-- tiers_count: tiers compared
+-- worse_tiers: other tiers shown worse than the recommended ones, closest first
+-- equal_tiers: other tiers shown equal within the equivalence ratio
+-- no_better_tiers: other tiers shown to be at most equal, perhaps worse
+-- unclear_tiers: other tiers not told apart from the recommended ones
+-- worse_options: other policies or routers shown worse than the recommended one, closest first
+-- equal_options: other policies or routers shown equal within the equivalence ratio
+-- no_better_options: other policies or routers shown to be at most equal, perhaps worse
+-- unclear_options: other policies or routers not told apart from the recommended one
+-- runner_up: router or policy to weigh against one shown better than the reference, as in alternatives
+-- runner_up_gain_share_ratio: its gain over the reference, over that of the recommended one [ratio]
+-- least_attainment_ratio: lowest SLO attainment of what is recommended and its alternatives [ratio]
+-- least_option_attainment_ratio: the same on the recommended tiers alone [ratio]
 -- is_one_trace: true for a trace read from a file: its seeds are the same requests at slightly other times
--- is_settled: false if the warm-up of any simulation of the options compared is shorter than its sessions
+-- is_settled: false if the warm-up behind what is recommended, or an alternative not shown worse, is too short
 -- cell_count: simulations of the workload
--- is_shown: whether seeds suffice for tiers and option both, under a settled load that tells options apart
+-- conclusion: shown (nothing speaks for any alternative), partly shown, not shown; or what stands in the way: no prefixes, no reuse, nothing in SLO, light load, one outcome, not settled, one trace
+-- is_shown: whether the conclusion is shown
 with one_trace as (
-    select study, trace, bool_or(path <> 'generated') as is_one_trace from trace_quality group by study, trace
+    select study, trace, bool_or(path <> 'generated') as is_one_trace
+    from trace_quality
+    group by study, trace
 ),
-ranked as (
-    select r.*, f.tiers_usd, p.equivalence_ratio, coalesce(r.goodput_per_s, 0) as gained_per_s
-    from ranking as r
-    inner join capacity_frontier as f using (config_id)
-    inner join report_reference as p on p.study = r.study
+workload as (
+    select workload_id, sum(seed_count) as cell_count, count(distinct tiers) as tiers_count
+    from ranking
+    group by workload_id
 ),
--- a policy or router that is not shown to be better than the reference is not recommended over it
-eligible as (
-    select * from ranked
-    where verdict in ('reference', 'better', 'no reference')
-    or not exists (select 1 from ranked as o where o.context_id = ranked.context_id and o.verdict = 'reference')
-    qualify row_number() over (partition by context_id order by gained_per_s desc, compared) = 1
-),
-near_best as (
-    select * from eligible
-    qualify gained_per_s >= (1 - equivalence_ratio) * max(gained_per_s) over (partition by workload_id)
-),
-chosen as (
-    select * from near_best
-    qualify row_number() over (
-        partition by workload_id
-        order by tiers_usd nulls last, hbm_bytes + dram_bytes + ssd_bytes + remote_bytes, gained_per_s desc, tiers
-    ) = 1
-),
-options as (
-    select
-        context_id,
-        count(*) filter (verdict = 'better') as better_count,
-        count(*) filter (verdict = 'worse') as worse_count,
-        count(*) filter (verdict = 'equal') as equal_count,
-        count(*) filter (
-            verdict in ('not shown', 'too few seeds', 'no reference')
-            and not coalesce(difference_high_per_s <= equivalence_ratio * reference_goodput_per_s, false)
-        ) as unclear_count,
-        min(slo_attainment_ratio) as least_attainment_ratio, bool_and(is_settled) as is_settled
-    from ranked
-    group by context_id
+standing as (
+    select *, if(verdict in ('worse', 'equal', 'no better'), verdict, 'unclear') as standing
+    from alternatives
 ),
 against as (
     select
-        c.workload_id, o.config_id,
-        o.tiers_usd < c.tiers_usd as is_cheaper,
-        c.equivalence_ratio * c.gained_per_s as equal_per_s,
-        count(*) as common_seed_count,
-        min(least(c.outcome_count, o.outcome_count)) as outcome_count,
-        avg(mo.goodput_per_s - mc.goodput_per_s) as difference_per_s,
-        stddev_samp(mo.goodput_per_s - mc.goodput_per_s) / sqrt(count(*)) as error_per_s,
-        count(*) over (partition by c.workload_id) as comparison_count
-    from chosen as c
-    inner join eligible as o on o.workload_id = c.workload_id and o.config_id <> c.config_id
-    inner join cell_metrics as mc on mc.config_id = c.config_id
-    inner join cell_metrics as mo on mo.config_id = o.config_id and mo.seed = mc.seed
-    group by c.workload_id, o.config_id, o.tiers_usd, c.tiers_usd, c.equivalence_ratio, c.gained_per_s
+        c.config_id, c.tiers_usd,
+        coalesce(list(a.alternative order by a.difference_per_s desc) filter (a.question = 'tiers' and a.standing = 'worse'), [])
+            as worse_tiers,
+        coalesce(list(a.alternative order by a.difference_per_s desc) filter (a.question = 'tiers' and a.standing = 'equal'), [])
+            as equal_tiers,
+        coalesce(list(a.alternative order by a.difference_per_s desc) filter (a.question = 'tiers' and a.standing = 'no better'), [])
+            as no_better_tiers,
+        coalesce(list(a.alternative order by a.difference_per_s desc) filter (a.question = 'tiers' and a.standing = 'unclear'), [])
+            as unclear_tiers,
+        coalesce(list(a.alternative order by a.difference_per_s desc) filter (a.question <> 'tiers' and a.standing = 'worse'), [])
+            as worse_options,
+        coalesce(list(a.alternative order by a.difference_per_s desc) filter (a.question <> 'tiers' and a.standing = 'equal'), [])
+            as equal_options,
+        coalesce(list(a.alternative order by a.difference_per_s desc) filter (a.question <> 'tiers' and a.standing = 'no better'), [])
+            as no_better_options,
+        coalesce(list(a.alternative order by a.difference_per_s desc) filter (a.question <> 'tiers' and a.standing = 'unclear'), [])
+            as unclear_options,
+        max(a.alternative) filter (a.is_runner_up) as runner_up,
+        max(a.gain_share_ratio) filter (a.is_runner_up) as runner_up_gain_share_ratio,
+        min(a.slo_attainment_ratio) as least_attainment_ratio,
+        min(a.slo_attainment_ratio) filter (a.question <> 'tiers') as least_option_attainment_ratio,
+        coalesce(bool_and(a.is_settled) filter (a.verdict <> 'worse'), true) as is_settled,
+        count(*) filter (a.is_ruled_out) as ruled_out_count,
+        count(a.config_id) as alternative_count
+    from candidates as c left join standing as a on a.recommended_config_id = c.config_id
+    where c.is_recommended
+    group by c.config_id, c.tiers_usd
 ),
-tiers_shown as (
+joined as (
     select
-        a.workload_id,
-        count(*) filter (a.is_cheaper) as cheaper_count,
-        case
-            when min(a.common_seed_count) < 2 or min(a.outcome_count) < 2 then 'too few seeds'
-            when bool_and(if(
-                a.is_cheaper,
-                a.difference_per_s + t.quantile * a.error_per_s < 0,
-                a.difference_per_s + t.quantile * a.error_per_s <= a.equal_per_s
-            )) then 'shown'
-            else 'not shown'
-        end as tiers_verdict
+        r.* exclude (is_settled), a.* exclude (config_id, is_settled, least_attainment_ratio, least_option_attainment_ratio),
+        r.is_settled and a.is_settled as is_settled,
+        least(r.slo_attainment_ratio, a.least_attainment_ratio) as least_attainment_ratio,
+        least(r.slo_attainment_ratio, a.least_option_attainment_ratio) as least_option_attainment_ratio,
+        w.cell_count, w.tiers_count, coalesce(s.is_one_trace, false) as is_one_trace
     from against as a
-    left join student_t as t
-        on t.sample_count = least(a.common_seed_count, 100) and t.comparison_count = least(a.comparison_count, 50)
-    group by a.workload_id
+    inner join ranking as r using (config_id)
+    inner join workload as w using (workload_id)
+    left join one_trace as s using (study, trace)
 ),
-workload as (
+concluded as (
     select
-        workload_id, sum(seed_count) as cell_count, count(distinct tiers) as tiers_count,
-        bool_or(is_one_trace) as is_one_trace
-    from ranked
-    left join one_trace using (study, trace)
-    group by workload_id
+        *,
+        case
+            when stage = 'place' and infinite_cache_hit_ratio = 0 then if(has_prefixes, 'no reuse', 'no prefixes')
+            when coalesce(goodput_per_s, 0) = 0 then 'nothing in SLO'
+            when alternative_count > 0 and least_attainment_ratio >= 0.99 then 'light load'
+            when outcome_count = 1 then 'one outcome'
+            when not is_settled then 'not settled'
+            when is_one_trace then 'one trace'
+            when ruled_out_count = alternative_count then 'shown'
+            when ruled_out_count > 0 then 'partly shown'
+            else 'not shown'
+        end as conclusion
+    from joined
 )
 select
-    c.study, c.stage, c.model, c.hardware, c.predictor, c.engine, c.trace, c.placement, c.cluster, c.slo, c.setting,
-    c.tiers, c.eviction, c.routing, c.compared,
-    c.hbm_bytes, c.dram_bytes, c.ssd_bytes, c.remote_bytes, c.instance_count, c.tiers_usd,
-    c.goodput_per_s, c.goodput_low_per_s, c.goodput_high_per_s, c.slo_attainment_ratio, c.ttft_p99_ms, c.hit_ratio,
-    c.zero_reuse_hit_ratio, c.infinite_cache_hit_ratio, c.mean_running_count, c.rejected_count, c.request_count,
-    c.reference, c.reference_goodput_per_s, c.difference_per_s, c.difference_low_per_s, c.difference_high_per_s,
-    c.option_count, c.verdict as option_verdict,
-    o.better_count, o.worse_count, o.equal_count, o.unclear_count,
-    w.tiers_count, coalesce(s.cheaper_count, 0) as cheaper_count, coalesce(s.tiers_verdict, 'one size') as tiers_verdict,
-    c.seed_count, c.outcome_count, w.cell_count, o.least_attainment_ratio,
-    c.is_calibrated, o.is_settled, coalesce(w.is_one_trace, false) as is_one_trace, c.calibration_source, c.extrapolated_time_ratio,
-    c.outcome_count > 1 and o.is_settled and not coalesce(w.is_one_trace, false) and o.least_attainment_ratio < 0.99
-    and coalesce(s.tiers_verdict, 'one size') in ('one size', 'shown')
-    and (c.verdict = 'better' or o.unclear_count = 0) as is_shown,
-    c.config_id, c.context_id, c.workload_id
-from chosen as c
-inner join options as o using (context_id)
-inner join workload as w using (workload_id)
-left join tiers_shown as s using (workload_id)
-order by c.study, c.stage, c.model, c.hardware, c.trace, c.setting, c.workload_id
+    study, stage, model, hardware, predictor, engine, trace, placement, cluster, slo, setting,
+    tiers, eviction, routing, compared, hbm_bytes, dram_bytes, ssd_bytes, remote_bytes, instance_count, tiers_usd,
+    goodput_per_s, goodput_low_per_s, goodput_high_per_s, slo_attainment_ratio, ttft_p99_ms, hit_ratio,
+    zero_reuse_hit_ratio, infinite_cache_hit_ratio, has_prefixes, mean_running_count, rejected_count, request_count,
+    reference, reference_goodput_per_s, difference_per_s, difference_low_per_s, difference_high_per_s,
+    option_count, verdict as option_verdict, worse_options, equal_options, no_better_options, unclear_options,
+    runner_up, runner_up_gain_share_ratio,
+    tiers_count, worse_tiers, equal_tiers, no_better_tiers, unclear_tiers,
+    seed_count, outcome_count, cell_count, least_attainment_ratio, least_option_attainment_ratio,
+    is_calibrated, is_settled, is_one_trace, calibration_source, extrapolated_time_ratio,
+    conclusion, conclusion = 'shown' as is_shown, config_id, context_id, workload_id
+from concluded
+order by study, stage, model, hardware, trace, setting, workload_id

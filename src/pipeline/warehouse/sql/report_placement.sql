@@ -7,4 +7,4 @@ select
     workload_id
 from placement_ranking
 where study = $study
-order by trace, hardware, model, setting, workload_id, tiers, eviction
+order by trace, hardware, model, setting, workload_id, hbm_bytes + dram_bytes + ssd_bytes + remote_bytes, tiers, eviction
