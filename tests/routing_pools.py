@@ -9,7 +9,9 @@ import numpy as np
 import yaml
 
 from pipeline.routing.base import PoolView, RequestView, Router
+from pipeline.routing.instances import Instances, make_instances
 from pipeline.spec import build
+from pipeline.values import Role
 
 CONF = Path(__file__).parent.parent / "conf"
 
@@ -35,27 +37,16 @@ def request(**changes: Any) -> RequestView:
     return RequestView(**{**values, **changes})
 
 
-def pool(count: int, **changes: Any) -> PoolView:
-    zeros, ones = np.zeros(count, np.int64), np.ones(count, np.int64)
-    values = {
-        "role": "mixed",
-        "instance_ids": np.arange(count),
-        "snapshot_age_s": 0.02,
-        "queue_count": zeros,
-        "running_count": zeros,
-        "kv_used_tokens": zeros,
-        "kv_capacity_tokens": 1000 * ones,
-        "in_flight_count": zeros,
-        "sent_since_poll_count": zeros,
-        "outstanding_input_tokens": zeros,
-        "outstanding_output_tokens": zeros.astype(float),
-        "matched_tokens": zeros,
-        "prefill_s_per_token": 0.001 * ones,
-        "decode_s_per_token": 0.01 * ones,
-    }
-    kinds = {name: np.asarray(value).dtype for name, value in values.items() if isinstance(value, np.ndarray)}
-    given = {name: np.array(value, kinds[name]) if name in kinds else value for name, value in changes.items()}
-    return PoolView(**{**values, **given})
+def instances(count: int, **changes: Any) -> Instances:
+    ones = np.ones(count, np.int64)
+    made = make_instances("mixed", np.arange(count), 1000 * ones, 0.001 * ones, 0.01 * ones)
+    for name, values in changes.items():
+        made[name] = values
+    return made
+
+
+def pool(count: int, role: Role = "mixed", **changes: Any) -> PoolView:
+    return PoolView(role, instances(count, **changes))
 
 
 class Draws:

@@ -2,47 +2,38 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from routing_reference import Held
 
+from pipeline.routing import prefix_index
 from pipeline.routing.prefix_index import PrefixIndex
-
-
-class Plain:
-    """Least recently used blocks, the end of a chain touched first, one dictionary per instance."""
-
-    def __init__(self, capacity_blocks):
-        self.capacity = capacity_blocks
-        self.held = [OrderedDict() for _ in capacity_blocks]
-
-    def record(self, index, chain):
-        held, capacity = self.held[index], self.capacity[index]
-        for block in reversed(chain[:capacity]):
-            held[block] = None
-            held.move_to_end(block)
-            while len(held) > capacity:
-                held.popitem(last=False)
-
-    def leading_run(self, chain):
-        runs = []
-        for held in self.held:
-            run = 0
-            while run < len(chain) and chain[run] in held:
-                run += 1
-            runs.append(run)
-        return runs
 
 
 def chain(*blocks):
     return np.array(blocks, np.int64)
 
 
+class Index:
+    """The compiled index, asked as plain Python."""
+
+    def __init__(self, capacity_blocks, block_tokens, block_count):
+        self.made = PrefixIndex(np.array(capacity_blocks), block_tokens, block_count)
+        self.count = len(capacity_blocks)
+
+    def record(self, index, block_ids):
+        prefix_index.record(self.made.address, index, block_ids)
+
+    def matched_tokens(self, block_ids, input_tokens):
+        out = np.full(self.count, -1)
+        prefix_index.match(self.made.address, block_ids, input_tokens, out)
+        return out
+
+
 def test_the_leading_run_is_matched_in_whole_blocks():
-    index = PrefixIndex(np.array([8, 8, 8]), 16, 20)
+    index = Index([8, 8, 8], 16, 20)
     index.record(0, chain(1, 2, 3))
     index.record(1, chain(1, 2))
     index.record(2, chain(2, 3))
@@ -53,13 +44,13 @@ def test_the_leading_run_is_matched_in_whole_blocks():
 
 @pytest.mark.parametrize(("input_tokens", "matched"), [(1, 0), (16, 0), (17, 16), (48, 32), (49, 48), (60, 48)])
 def test_the_last_token_is_always_computed(input_tokens, matched):
-    index = PrefixIndex(np.array([8]), 16, 20)
+    index = Index([8], 16, 20)
     index.record(0, chain(1, 2, 3))
     assert index.matched_tokens(chain(1, 2, 3)[: input_tokens // 16], input_tokens).tolist() == [matched]
 
 
 def test_the_end_of_the_oldest_chain_is_forgotten_first():
-    index = PrefixIndex(np.array([4]), 1, 20)
+    index = Index([4], 1, 20)
     index.record(0, chain(1, 2, 3))
     index.record(0, chain(4, 5))  # full at 4: block 3 goes
     assert index.matched_tokens(chain(1, 2, 3), 100).tolist() == [2]
@@ -70,20 +61,20 @@ def test_the_end_of_the_oldest_chain_is_forgotten_first():
 
 
 def test_a_chain_longer_than_the_capacity_keeps_its_start():
-    index = PrefixIndex(np.array([3, 0]), 1, 20)
+    index = Index([3, 0], 1, 20)
     index.record(0, chain(1, 2, 3, 4, 5))
     index.record(1, chain(1, 2))  # no room for a block at all
     assert index.matched_tokens(chain(1, 2, 3, 4, 5), 100).tolist() == [3, 0]
 
 
 def test_without_prefixes_nothing_matches():
-    index = PrefixIndex(np.array([100, 100]), 16, 0)
+    index = Index([100, 100], 16, 0)
     index.record(0, chain())
     assert index.matched_tokens(chain(), 500).tolist() == [0, 0]
 
 
 def test_an_unknown_block_is_an_error():
-    index = PrefixIndex(np.array([4]), 16, 20)
+    index = Index([4], 16, 20)
     for block in (-1, 20, 2**40):
         with pytest.raises(ValueError, match=r"not in 0\.\.block_count-1"):
             index.record(0, chain(block))
@@ -98,7 +89,7 @@ def test_an_unknown_block_is_an_error():
     probe=st.lists(st.integers(0, 29), max_size=9),
 )
 def test_it_equals_plain_dictionaries_whatever_is_sent(capacity, sends, probe):
-    index, plain = PrefixIndex(np.array(capacity), 1, 30), Plain(capacity)
+    index, plain = Index(capacity, 1, 30), Held(capacity)
     for where, blocks in sends:
         where %= len(capacity)
         index.record(where, chain(*blocks))
@@ -111,7 +102,7 @@ def test_it_equals_plain_dictionaries_whatever_is_sent(capacity, sends, probe):
 def test_it_equals_plain_dictionaries_at_256_instances():
     draws = np.random.default_rng(5)
     capacity = draws.integers(0, 200, 256)
-    index, plain = PrefixIndex(capacity, 1, 5000), Plain(capacity.tolist())
+    index, plain = Index(capacity, 1, 5000), Held(capacity.tolist())
     chains = []
     for _ in range(4000):
         root = chains[draws.integers(len(chains))] if chains and draws.random() < 0.6 else []

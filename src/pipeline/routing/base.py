@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pipeline.spec import InputError, NonNegative, Spec
+from pipeline.eviction.records import address_of
+from pipeline.routing.instances import INSTANCE, Floats, Instances, Ints, backlog_s
+from pipeline.spec import NonNegative, Spec
 from pipeline.values import Role
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 Drain = Literal["completion", "stream"]
 
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
+class Arrival(NamedTuple):
     """What is known of a request when it arrives; never its true output length.
 
     prefix_block_ids: full blocks of the *prompt* in chain order (those of the output would tell its length); empty
@@ -34,17 +31,24 @@ class Arrival:
     slo_tpot_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class RequestView(Arrival):
+class RequestView(NamedTuple):
     """A request as a router sees it: its arrival, and the output length that a predictor gave for it."""
 
+    request_id: int
+    session_id: int
+    class_name: str
+    arrival_s: float
+    input_tokens: int
+    prefix_block_ids: Ints
+    slo_ttft_s: float
+    slo_tpot_s: float
     predicted_output_tokens: float
 
 
-@dataclass(frozen=True, slots=True)
 class PoolView:
-    """What a deployed proxy knows of a pool of m instances at a decision; all arrays (m,), not to be written to.
+    """What a deployed proxy knows of a pool of m instances; one view for all decisions, which follows the present.
 
+    All arrays (m,), read-only; copy what is to be remembered.
     instance_ids; snapshot (as polled, snapshot_age_s old): queue_count, running_count, kv_used_tokens;
     ledger (the router's own book of what it sent and what came back): in_flight_count, sent_since_poll_count (sent
     after the snapshot was taken, so not in it), outstanding_input_tokens (uncached prompt tokens sent whose first
@@ -53,11 +57,16 @@ class PoolView:
     input_tokens, since the last token is always computed);
     constants: kv_capacity_tokens; prefill_s_per_token and decode_s_per_token, the router's tau: seconds of the
     instance's time that one uncached prompt token, or one output token at the usual batch, takes.
+    address, count: all of this for compiled routers, see `instances_at`.
     """
 
+    __slots__ = ("role", "snapshot_age_s", "address", "count", *(INSTANCE.names or ()))
+
     role: Role
-    instance_ids: Ints
     snapshot_age_s: float
+    address: int
+    count: int
+    instance_ids: Ints
     queue_count: Ints
     running_count: Ints
     kv_used_tokens: Ints
@@ -70,18 +79,18 @@ class PoolView:
     prefill_s_per_token: Floats
     decode_s_per_token: Floats
 
+    def __init__(self, role: Role, instances: Instances) -> None:
+        self.role = role
+        self.snapshot_age_s = 0.0
+        self.address, self.count = address_of(instances), instances.size
+        shown = instances.view()
+        shown.flags.writeable = False
+        for name in INSTANCE.names or ():
+            setattr(self, name, shown[name])
+
     def backlog_s(self, index: int) -> float:
         """Work ahead at the instance in position `index`, as the ledger has it, in seconds of its time."""
-        prefill_s = self.outstanding_input_tokens[index] * self.prefill_s_per_token[index]
-        return float(prefill_s + self.outstanding_output_tokens[index] * self.decode_s_per_token[index])
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """Position of the chosen instance in the pool, and the backlog that the router believes it has."""
-
-    index: int
-    estimated_backlog_s: float
+        return backlog_s(self.address, self.count, index)
 
 
 class RouterState:
@@ -103,13 +112,9 @@ class Router(Spec):
         """Fresh memory for one pool in one simulation."""
         return RouterState()
 
-    def choose(self, request: RequestView, pool: PoolView, state: RouterState, rng: np.random.Generator) -> Decision:
-        """Choose an instance of a pool; raises InputError if the pool is empty."""
-        if not pool.instance_ids.size:
-            raise InputError(f"{pool.role} pool: given no instance, expected at least one for {request.request_id}")
-        index = self.pick(request, pool, state, rng)
-        return Decision(index, pool.backlog_s(index))
-
     def pick(self, request: RequestView, pool: PoolView, state: RouterState, rng: np.random.Generator) -> int:
-        """Position of the chosen instance; ties are broken with `rng`, never always towards instance 0."""
+        """Position of the chosen instance; ties are broken with `rng`, never always towards instance 0.
+
+        The pool has at least one.
+        """
         raise NotImplementedError

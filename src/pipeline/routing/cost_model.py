@@ -2,41 +2,45 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import njit
 from typing_extensions import override
 
-from pipeline.routing.base import Floats, Ints, PoolView, RequestView, Router, RouterState
+from pipeline.routing.base import PoolView, RequestView, Router, RouterState
+from pipeline.routing.instances import Floats, instances_at
 from pipeline.routing.ties import least
 from pipeline.spec import NonNegative, Sourced
 
 
 @njit(cache=True)
 def _costs(
-    weights: tuple[float, float, float, float],
-    prompt: tuple[float, float],
-    output: tuple[float, float],
+    address: int,
+    count: int,
+    w_b: float,
+    w_s: float,
+    w_q: float,
+    rho: float,
+    prompt_tokens: float,
+    prompt_sigma: float,
+    output_tokens: float,
+    output_sigma: float,
     admitted_tokens: float,
-    queue_count: Ints,
-    kv_used_tokens: Ints,
-    kv_capacity_tokens: Ints,
-    outstanding_input_tokens: Ints,
-    outstanding_output_tokens: Floats,
-    matched_tokens: Ints,
-    prefill_s_per_token: Floats,
-    decode_s_per_token: Floats,
 ) -> Floats:
-    w_b, w_s, w_q, rho = weights
-    prompt_tokens, prompt_sigma = prompt
-    output_tokens, output_sigma = output
-    costs = np.empty(queue_count.size)
-    for d in range(queue_count.size):
-        pressed = w_s * (1.0 + rho * (kv_used_tokens[d] + admitted_tokens) / kv_capacity_tokens[d])
-        uncached = max(prompt_tokens - matched_tokens[d], 0.0)
-        prefill_s = (w_b * outstanding_input_tokens[d] + pressed * uncached) * prefill_s_per_token[d]
-        decode_s = (w_b * outstanding_output_tokens[d] + pressed * output_tokens) * decode_s_per_token[d]
-        costs[d] = prompt_sigma * prefill_s + output_sigma * decode_s + w_q * queue_count[d]
+    costs = np.empty(count)
+    for d, known in enumerate(instances_at(address, count)):
+        pressed = w_s * (1.0 + rho * (known.kv_used_tokens + admitted_tokens) / known.kv_capacity_tokens)
+        uncached = max(prompt_tokens - known.matched_tokens, 0.0)
+        prefill_s = (w_b * known.outstanding_input_tokens + pressed * uncached) * known.prefill_s_per_token
+        decode_s = (w_b * known.outstanding_output_tokens + pressed * output_tokens) * known.decode_s_per_token
+        costs[d] = prompt_sigma * prefill_s + output_sigma * decode_s + w_q * known.queue_count
     return costs
+
+
+@njit(cache=True)
+def _pick(uniform: float, *terms: Any) -> int:
+    return least(_costs(*terms), uniform)
 
 
 class CostModel(Router):
@@ -64,24 +68,25 @@ class CostModel(Router):
 
     def costs(self, request: RequestView, pool: PoolView) -> Floats:
         """Cost of each instance, shape (m,), in seconds."""
-        prompt_tokens = 0.0 if pool.role == "decode" else float(request.input_tokens)
+        return _costs(*self._terms(request, pool))
+
+    def _terms(self, request: RequestView, pool: PoolView) -> tuple[Any, ...]:
         output_tokens = 0.0 if pool.role == "prefill" else request.predicted_output_tokens
-        return _costs(
-            (self.backlog_weight, self.service_weight, self.queue_weight_s, self.kv_pressure_weight),
-            (prompt_tokens, self.reference_ttft_s.value / request.slo_ttft_s),
-            (output_tokens, self.reference_tpot_s.value / request.slo_tpot_s),
+        return (
+            pool.address,
+            pool.count,
+            self.backlog_weight,
+            self.service_weight,
+            self.queue_weight_s,
+            self.kv_pressure_weight,
+            0.0 if pool.role == "decode" else float(request.input_tokens),
+            self.reference_ttft_s.value / request.slo_ttft_s,
+            output_tokens,
+            self.reference_tpot_s.value / request.slo_tpot_s,
             request.input_tokens + output_tokens,
-            pool.queue_count,
-            pool.kv_used_tokens,
-            pool.kv_capacity_tokens,
-            pool.outstanding_input_tokens,
-            pool.outstanding_output_tokens,
-            pool.matched_tokens,
-            pool.prefill_s_per_token,
-            pool.decode_s_per_token,
         )
 
     @override
     def pick(self, request: RequestView, pool: PoolView, state: RouterState, rng: np.random.Generator) -> int:
         """The position with the least cost."""
-        return least(self.costs(request, pool), rng.random())
+        return _pick(rng.random(), *self._terms(request, pool))

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import numpy as np
+from numba import njit
 from typing_extensions import override
 
 from pipeline.routing.base import PoolView, RequestView, Router, RouterState
+from pipeline.routing.instances import instances_at
 from pipeline.routing.ties import least
 from pipeline.spec import NonNegative
+
+
+@njit(cache=True)
+def _pick(address: int, count: int, queue_weight: float, uniform: float) -> int:
+    loads = np.empty(count)
+    for d, known in enumerate(instances_at(address, count)):
+        loads[d] = known.in_flight_count + queue_weight * known.queue_count
+    return least(loads, uniform)
 
 
 class LeastLoaded(Router):
@@ -23,4 +33,4 @@ class LeastLoaded(Router):
     @override
     def pick(self, request: RequestView, pool: PoolView, state: RouterState, rng: np.random.Generator) -> int:
         """The position with the least load."""
-        return least(pool.in_flight_count + self.queue_weight * pool.queue_count, rng.random())
+        return _pick(pool.address, pool.count, self.queue_weight, rng.random())

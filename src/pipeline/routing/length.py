@@ -7,7 +7,8 @@ from collections import defaultdict
 import numpy as np
 from typing_extensions import override
 
-from pipeline.routing.base import Arrival, Floats, Ints
+from pipeline.routing.base import Arrival
+from pipeline.routing.instances import Floats, Ints
 from pipeline.spec import NonNegative, Positive, Sourced, Spec
 
 

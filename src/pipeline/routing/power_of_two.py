@@ -28,4 +28,4 @@ class PowerOfTwo(Router):
         return first if self._load(pool, first) <= self._load(pool, second) else second
 
     def _load(self, pool: PoolView, index: int) -> float:
-        return float(pool.in_flight_count[index] + self.queue_weight * pool.queue_count[index])
+        return float(pool.in_flight_count.item(index) + self.queue_weight * pool.queue_count.item(index))

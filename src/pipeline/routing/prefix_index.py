@@ -6,9 +6,12 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import njit
+from numba.np.numpy_support import carray
 from numpy.typing import NDArray
 
-from pipeline.routing.base import Ints
+from pipeline.eviction.records import address_of
+from pipeline.routing.instances import Ints
+from pipeline.routing.memory import ints_at, make_header, numbers_at, record_at, words_at
 
 Words = NDArray[np.uint64]
 Numbers = NDArray[np.int32]
@@ -34,6 +37,39 @@ class PrefixArrays(NamedTuple):
     newer: Numbers
     table: Numbers
     shift: np.uint64
+
+
+PREFIX_INDEX = np.dtype(
+    [
+        *(
+            (name, np.int64)
+            for name in ("holders", "capacity_blocks", "used_blocks", "block", "older", "newer", "table")
+        ),
+        *((name, np.int64) for name in ("block_count", "word_count", "instance_count", "node_count", "place_count")),
+        ("shift", np.uint64),
+        ("block_tokens", np.int64),
+    ],
+    align=True,
+)
+"""Addresses of the arrays of PrefixArrays, and their shapes."""
+
+index_at = record_at(PREFIX_INDEX)
+
+
+@njit(inline="always")
+def _arrays(address: int) -> PrefixArrays:
+    x = index_at(address)
+    nodes = (x.instance_count, x.node_count)
+    return PrefixArrays(
+        carray(words_at(x.holders), (x.block_count, x.word_count)),
+        carray(ints_at(x.capacity_blocks), (x.instance_count,)),
+        carray(ints_at(x.used_blocks), (x.instance_count,)),
+        carray(numbers_at(x.block), nodes),
+        carray(numbers_at(x.older), nodes),
+        carray(numbers_at(x.newer), nodes),
+        carray(numbers_at(x.table), (x.instance_count, x.place_count)),
+        x.shift,
+    )
 
 
 @njit(cache=True)
@@ -94,8 +130,13 @@ def _check(a: PrefixArrays, block_ids: Ints) -> None:
 
 
 @njit(cache=True)
-def _record(a: PrefixArrays, i: int, block_ids: Ints) -> None:
-    """Mark the chain used at instance i, its end first: the first block is then the last to be forgotten."""
+def record(address: int, i: int, block_ids: Ints) -> None:
+    """Note that a prompt with this chain was sent to the instance in position i.
+
+    Its end is marked used first: the first block is then the last to be forgotten. Raises ValueError if a block id is
+    out of range.
+    """
+    a = _arrays(address)
     _check(a, block_ids)
     for k in range(min(block_ids.size, a.capacity_blocks[i]) - 1, -1, -1):
         block = int(block_ids[k])
@@ -113,58 +154,58 @@ def _record(a: PrefixArrays, i: int, block_ids: Ints) -> None:
 
 
 @njit(cache=True)
-def _leading_run(a: PrefixArrays, block_ids: Ints) -> Ints:
-    """Leading blocks of the chain that each instance holds, shape (m,)."""
+def match(address: int, block_ids: Ints, input_tokens: int, out: Ints) -> None:
+    """Leading tokens of a prompt that each instance holds, to `out` (m,); below input_tokens, in whole blocks.
+
+    Raises ValueError if a block id is out of range.
+    """
+    a, block_tokens = _arrays(address), index_at(address).block_tokens
+    block_ids = block_ids[: (input_tokens - 1) // block_tokens]
     _check(a, block_ids)
-    instance_count = a.capacity_blocks.size
-    run = np.full(instance_count, block_ids.size)
+    out[:] = block_ids.size * block_tokens
     for word in range(a.holders.shape[1]):
         first = word * 64
-        last = min(first + 64, instance_count)
+        last = min(first + 64, out.size)
         holding = ~np.uint64(0)
         for k in range(block_ids.size):
             left = holding & ~a.holders[block_ids[k], word]
             if left != 0:
                 for i in range(first, last):
                     if left >> np.uint64(i - first) & ONE:
-                        run[i] = k
+                        out[i] = k * block_tokens
                 holding &= a.holders[block_ids[k], word]
                 if holding == 0:
                     break
-    return run
 
 
 class PrefixIndex:
     """The blocks sent to each instance, least recently used forgotten first at its KV capacity.
 
     capacity_blocks: (m,), at least 0. block_tokens: tokens per block. block_count: block ids are 0..block_count-1.
+    address: for compiled code, see `match` and `record`.
     """
 
     def __init__(self, capacity_blocks: Ints, block_tokens: int, block_count: int) -> None:
         kept = np.minimum(capacity_blocks, block_count).astype(np.int64)
         nodes = int(kept.max(initial=0)) + 1
         places = 1 << (2 * nodes - 1).bit_length()
-        shape = (kept.size, nodes)
-        self._block_tokens = block_tokens
-        self._arrays = PrefixArrays(
-            np.zeros((block_count, (kept.size + 63) // 64), np.uint64),
-            kept,
-            np.zeros(kept.size, np.int64),
-            np.zeros(shape, np.int32),
-            np.zeros(shape, np.int32),
-            np.zeros(shape, np.int32),
-            np.zeros((kept.size, places), np.int32),
-            np.uint64(64 - places.bit_length() + 1),
+        words = (kept.size + 63) // 64
+        self._arrays = {
+            "holders": np.zeros((block_count, words), np.uint64),
+            "capacity_blocks": kept,
+            "used_blocks": np.zeros(kept.size, np.int64),
+            **{name: np.zeros((kept.size, nodes), np.int32) for name in ("block", "older", "newer")},
+            "table": np.zeros((kept.size, places), np.int32),
+        }
+        self._header = make_header(
+            PREFIX_INDEX,
+            **self._arrays,
+            block_count=block_count,
+            word_count=words,
+            instance_count=kept.size,
+            node_count=nodes,
+            place_count=places,
+            shift=64 - places.bit_length() + 1,
+            block_tokens=block_tokens,
         )
-
-    def matched_tokens(self, block_ids: Ints, input_tokens: int) -> Ints:
-        """Leading tokens of a prompt that each instance holds, shape (m,); below input_tokens, in whole blocks.
-
-        Raises ValueError if a block id is out of range.
-        """
-        most = (input_tokens - 1) // self._block_tokens
-        return _leading_run(self._arrays, block_ids[:most]) * self._block_tokens
-
-    def record(self, index: int, block_ids: Ints) -> None:
-        """Note that a prompt with this chain was sent to the instance in position `index`."""
-        _record(self._arrays, index, block_ids)
+        self.address = address_of(self._header)

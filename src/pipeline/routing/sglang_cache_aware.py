@@ -6,7 +6,8 @@ import numpy as np
 from numba import njit
 from typing_extensions import override
 
-from pipeline.routing.base import Ints, PoolView, RequestView, Router, RouterState
+from pipeline.routing.base import PoolView, RequestView, Router, RouterState
+from pipeline.routing.instances import Ints, instances_at
 from pipeline.routing.ties import least
 from pipeline.spec import NonNegative, Positive, Ratio
 
@@ -20,19 +21,18 @@ def _is_imbalanced(load_count: Ints, gap_count: float, gap_ratio: float) -> bool
 
 
 @njit(cache=True)
-def _choose(
-    load_count: Ints,
-    matched_tokens: Ints,
+def _pick(
+    address: int,
+    count: int,
     input_tokens: int,
     match_ratio: float,
     gap_count: float,
     gap_ratio: float,
     uniform: float,
 ) -> int:
-    best = 0
-    for matched in matched_tokens:
-        best = max(best, matched)
-    if _is_imbalanced(load_count, gap_count, gap_ratio) or best <= match_ratio * input_tokens:
+    pool = instances_at(address, count)
+    load_count, matched_tokens = pool.in_flight_count, pool.matched_tokens
+    if _is_imbalanced(load_count, gap_count, gap_ratio) or matched_tokens.max() <= match_ratio * input_tokens:
         return least(load_count, uniform)
     return least(-matched_tokens, uniform)
 
@@ -53,9 +53,9 @@ class SglangCacheAware(Router):
     @override
     def pick(self, request: RequestView, pool: PoolView, state: RouterState, rng: np.random.Generator) -> int:
         """The position with the longest match, or the least loaded."""
-        return _choose(
-            pool.in_flight_count,
-            pool.matched_tokens,
+        return _pick(
+            pool.address,
+            pool.count,
             request.input_tokens,
             self.match_ratio,
             self.imbalance_count,

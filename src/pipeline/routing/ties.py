@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from numba import njit
 
-from pipeline.routing.base import Floats, Ints
+from pipeline.routing.instances import Floats, Ints
 
 TIE_RATIO = 1e-9
 TIE_FLOOR = 1e-12

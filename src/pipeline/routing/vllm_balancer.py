@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import numpy as np
+from numba import njit
 from pydantic import Field
 from typing_extensions import override
 
 from pipeline.routing.base import PoolView, RequestView, Router, RouterState
+from pipeline.routing.instances import instances_at
 from pipeline.routing.ties import least
 from pipeline.spec import NonNegative
+
+
+@njit(cache=True)
+def _pick(address: int, count: int, waiting_weight: float, own_sends: float, uniform: float) -> int:
+    scores = np.empty(count)
+    for d, known in enumerate(instances_at(address, count)):
+        waiting = known.queue_count + own_sends * known.sent_since_poll_count
+        scores[d] = waiting_weight * waiting + known.running_count
+    return least(scores, uniform)
 
 
 class VllmBalancer(Router):
@@ -25,5 +36,4 @@ class VllmBalancer(Router):
     @override
     def pick(self, request: RequestView, pool: PoolView, state: RouterState, rng: np.random.Generator) -> int:
         """The position with the least score."""
-        waiting = pool.queue_count + self.own_sends * pool.sent_since_poll_count
-        return least(self.waiting_weight * waiting + pool.running_count, rng.random())
+        return _pick(pool.address, pool.count, self.waiting_weight, self.own_sends, rng.random())

@@ -72,6 +72,8 @@ def coast(x: Machine, table: TableRecord, limit_s: float) -> bool:
     elif engine.values[QUEUED] != engine.queued_count:
         observe(engine, engine.clock_s, engine.values[KV_BLOCKS])
     while engine.run_done < engine.run_steps and engine.clock_s < limit_s:
+        if engine.clock_s >= engine.bin_end_s:
+            observe(engine, engine.clock_s, engine.values[KV_BLOCKS])
         if engine.run_done == engine.run_due:
             goes_on, engine.run_due = _take_blocks(x, engine.run_done, engine.clock_s)
             if not goes_on:

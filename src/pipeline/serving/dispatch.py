@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-import math
-from heapq import heappop, heappush
+from dataclasses import dataclass
+from typing import Any
 from zlib import crc32
 
 import numpy as np
+from numpy.typing import NDArray
 
+from pipeline.eviction.records import address_of
 from pipeline.placement.stack import HBM
-from pipeline.routing.base import Arrival, RequestView
-from pipeline.routing.snapshot import PoolConstants, PoolObserver, Snapshot
-from pipeline.serving.engine import Engines, Entry
+from pipeline.routing.base import Arrival, PoolView, RequestView, RouterState
+from pipeline.routing.book import MOST_TOKENS
+from pipeline.routing.instances import make_instances
+from pipeline.routing.ledger import Ledger
+from pipeline.routing.length import LengthPredictor
+from pipeline.routing.memory import make_header
+from pipeline.routing.prefix_index import PrefixIndex
+from pipeline.serving.desk import DECISION, DESK, POOL, REFUSED, REQUEST, prepare, send
+from pipeline.serving.engine import Engines
 from pipeline.serving.scenario import Decisions, Scenario
-from pipeline.serving.state import COMPLETED, IN_BATCH, KV_BLOCKS, QUEUED
+from pipeline.spec import InputError
 from pipeline.values import Role
 
 ROLES: tuple[Role, ...] = ("prefill", "decode", "mixed")
@@ -24,151 +32,154 @@ def keyed_rng(seed: int, component: str) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=[crc32(component.encode()), seed % 2**64]))
 
 
-class PoolDispatch:
-    """Chooses instances of the pool with `role`, whose instances are numbered from `first` on."""
+@dataclass(slots=True)
+class _Pool:
+    """The pool of instances with one role, numbered from `first` on, and what its router needs."""
 
-    def __init__(self, scenario: Scenario, role: Role, first: int, count: int, engines: Engines) -> None:
-        trace, router = scenario.trace, scenario.router
-        known = PoolConstants(
-            role,
-            np.arange(first, first + count),
-            np.full(count, scenario.capacity_blocks[HBM] * trace.block_tokens),
-            np.full(count, scenario.prefill_s_per_token),
-            np.full(count, scenario.decode_s_per_token),
+    role: Role
+    first: int
+    ledger: Ledger
+    view: PoolView
+    state: RouterState
+    rng: np.random.Generator
+
+
+class _Requests:
+    """What is told of the requests of a scenario: to compiled code as a table (n,), to Python as lists, which are read
+    in a third of the time of arrays."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        trace = scenario.trace
+        self.table = np.zeros(trace.request_count, REQUEST)
+        self.table["input_tokens"] = trace.input_tokens
+        self.table["output_tokens"] = trace.output_tokens
+        self.table["first_block"] = self.table["end_block"] = trace.block_offset[:-1]
+        if scenario.engine.prefix_cache:
+            listed = trace.block_offset[1:] - trace.block_offset[:-1]
+            self.table["end_block"] += np.minimum(listed, trace.input_tokens // trace.block_tokens)
+        self.block_ids = np.ascontiguousarray(trace.block_ids, np.int64)
+        self._request_id: list[int] = trace.request_id.tolist()
+        self._session_id: list[int] = trace.session_id.tolist()
+        self._class_name = [trace.classes[i] for i in trace.class_id.tolist()]
+        self._input_tokens: list[int] = trace.input_tokens.tolist()
+        self._first_block: list[int] = self.table["first_block"].tolist()
+        self._end_block: list[int] = self.table["end_block"].tolist()
+        self._no_blocks = np.zeros(0, np.int64)
+        self._slo_s = (scenario.slo.ttft_ms / 1e3, scenario.slo.tpot_ms / 1e3)
+
+    def arrival(self, request: int, now_s: float) -> Arrival:
+        """What a router may know of the request that arrives now."""
+        first, end = self._first_block[request], self._end_block[request]
+        return Arrival(
+            self._request_id[request],
+            self._session_id[request],
+            self._class_name[request],
+            now_s,
+            self._input_tokens[request],
+            self.block_ids[first:end] if first < end else self._no_blocks,
+            *self._slo_s,
         )
-        self._observer = PoolObserver(known, router.drain, trace.block_tokens, trace.block_count)
-        self._router, self._state = router, router.start()
-        self._rng = keyed_rng(scenario.seed, f"router {role}")
-        self._engines, self._block_tokens = engines, trace.block_tokens
-        self._first, self._count = first, count
-        self._polls = -1
-        self._in_flight: dict[int, tuple[int, int]] = {}
-        self.role = role
-
-    def choose(self, request: RequestView, row: int, now_s: float) -> tuple[int, tuple[int, int, float, float]]:
-        """Choose an instance for a request, whose stay there is `row`, and book it.
-
-        Returns its number, and (matched tokens there, most matched anywhere, estimated backlog, age of the snapshot).
-        All engines must have run up to `now_s`.
-        """
-        self._poll(now_s)
-        if self._router.drain == "stream":
-            self._stream(now_s)
-        pool = self._observer.view(request, now_s)
-        decision = self._router.choose(request, pool, self._state, self._rng)
-        matched = int(pool.matched_tokens[decision.index])
-        told = (matched, int(pool.matched_tokens.max()), decision.estimated_backlog_s, pool.snapshot_age_s)
-        self._observer.ledger.sent(decision.index, request, matched)
-        self._in_flight[row] = (decision.index, request.request_id)
-        return self._first + decision.index, told
-
-    def heard(self, entry: Entry) -> None:
-        """Book what has come back from an instance of this pool."""
-        _, kind, _, row = entry
-        index, request_id = self._in_flight[row]
-        if kind == COMPLETED:
-            del self._in_flight[row]
-            self._observer.ledger.completed(index, request_id)
-        else:
-            self._observer.ledger.first_token(index, request_id)
-
-    def _poll(self, now_s: float) -> None:
-        """Take the last poll before the present, if it was not taken yet."""
-        interval_s = self._router.poll_interval_s
-        if interval_s > 0:
-            polls = math.floor(now_s / interval_s)
-            while (polls + 1) * interval_s <= now_s:
-                polls += 1
-            while polls * interval_s > now_s:
-                polls -= 1
-            if polls == self._polls:
-                return
-            self._polls, now_s = polls, polls * interval_s
-        seen = self._engines.poll(self._first, self._count, now_s)
-        used_tokens = seen[:, KV_BLOCKS] * self._block_tokens
-        self._observer.polled(Snapshot(now_s, seen[:, QUEUED], seen[:, IN_BATCH], used_tokens))
-
-    def _stream(self, now_s: float) -> None:
-        """Book the tokens that have come back: a proxy sees each one pass."""
-        self._engines.settle(self._first, self._count)
-        rows = self._engines.rows
-        for row, (index, request_id) in self._in_flight.items():
-            # The engine may be in a step that ends later: its token has not come yet.
-            seen = int(rows.generated_tokens[row]) - bool(rows.last_token_s[row] > now_s)
-            self._observer.ledger.streamed(index, request_id, seen)
 
 
 class Dispatch:
     """Routes the requests of a scenario: once per role, at their arrival."""
 
     def __init__(self, scenario: Scenario, engines: Engines) -> None:
-        trace, roles = scenario.trace, scenario.roles
-        self._pools = [
-            PoolDispatch(scenario, role, roles.index(role), roles.count(role), engines)
-            for role in dict.fromkeys(sorted(roles, key=ROLES.index))
-        ]
-        self._length = scenario.length
+        trace, self._router, self._predictor = scenario.trace, scenario.router, scenario.length
+        self._pools = [_make_pool(scenario, role) for role in sorted(set(scenario.roles), key=ROLES.index)]
         rng = keyed_rng(scenario.seed, "output length")
-        self._lengths = scenario.length.start(trace.request_id, trace.output_tokens, rng)
-        self._scenario = scenario
-        self._output_tokens: list[int] = trace.output_tokens.tolist()
-        self._known = _known(scenario)
-        self._slo_s = (scenario.slo.ttft_ms / 1e3, scenario.slo.tpot_ms / 1e3)
+        self._lengths = self._predictor.start(trace.request_id, trace.output_tokens, rng)
+        self._learns = type(self._predictor).observe is not LengthPredictor.observe
         self._arrivals: dict[int, Arrival] = {}
-        self._unread: list[Entry] = []
-        self._engines, self._read = engines, 0
-        self._decided: list[tuple[float, ...]] = []
+        self._requests = _Requests(scenario)
+        self._ended = np.zeros(trace.request_count, np.int64)
+        self._decisions = np.zeros(trace.request_count * len(self._pools), DECISION)
+        self._desk, self._kept = self._make_desk(scenario, engines)
+        self._address = address_of(self._desk)
 
     def choose(self, request: int, now_s: float) -> list[int]:
-        """Choose an instance for the request at this position of the trace, in each pool it passes through."""
-        self._catch_up(now_s)
-        view = self._view(request, now_s)
+        """Choose an instance for the request at this position of the trace, in each pool it passes through.
+
+        All engines must have run up to `now_s`. Raises InputError if the router chooses no instance of the pool, or
+        the predicted length is none.
+        """
+        age_s, ended_count = prepare(self._address, request, now_s)
+        if self._learns and ended_count:
+            self._learn(ended_count)
+        arrival = self._requests.arrival(request, now_s)
+        if self._learns:
+            self._arrivals[request] = arrival
+        asked = RequestView(*arrival, self._predictor.predict(arrival, self._lengths))
         chosen = []
-        for k, pool in enumerate(self._pools):
-            instance, told = pool.choose(view, request + k * self._scenario.trace.request_count, now_s)
-            self._decided.append((request, ROLES.index(pool.role), instance, *told))
+        for stay, pool in enumerate(self._pools):
+            pool.view.snapshot_age_s = age_s
+            index = self._router.pick(asked, pool.view, pool.state, pool.rng)
+            instance = send(self._address, stay, index, request, asked.predicted_output_tokens)
+            if instance == REFUSED:
+                raise self._refusal(asked, pool, index)
             chosen.append(instance)
         return chosen
 
     def decisions(self) -> Decisions:
         """All decisions, in order."""
-        columns = np.array(self._decided, np.float64).reshape(-1, 7).T
-        return Decisions(*columns[:5].astype(np.int64), *columns[5:])
+        made = self._decisions[: int(self._desk["decision_count"][0])]
+        return Decisions(*(np.ascontiguousarray(made[name]) for name in DECISION.names or ()))
 
-    def _catch_up(self, now_s: float) -> None:
-        count, last = self._scenario.trace.request_count, len(self._pools) - 1
-        fed = int(self._engines.fed[0])
-        for entry in self._engines.feed[self._read : fed].tolist():
-            heappush(self._unread, entry)
-        self._read = fed
-        while self._unread and self._unread[0][0] <= now_s:
-            entry = heappop(self._unread)
-            time_s, kind, instance, row = entry
-            stay, request = divmod(row, count)
-            self._pools[stay].heard(entry)
-            output_tokens = self._output_tokens[request]
-            if kind == COMPLETED and (stay == last or output_tokens == 1):
-                if stay < last:
-                    # It never goes to the decode instance, which the router could not know.
-                    self._pools[last].heard((time_s, kind, instance, request + last * count))
-                self._length.observe(self._arrivals.pop(request), output_tokens, self._lengths)
+    def _learn(self, ended_count: int) -> None:
+        """Tell the predictor of the requests that have ended."""
+        for request in self._ended[:ended_count].tolist():
+            output_tokens = int(self._requests.table["output_tokens"][request])
+            self._predictor.observe(self._arrivals.pop(request), output_tokens, self._lengths)
 
-    def _view(self, request: int, now_s: float) -> RequestView:
-        trace = self._scenario.trace
-        identity, input_tokens, first_block, last_block = self._known[request]
-        blocks = trace.block_ids[first_block:last_block]
-        known = (*identity, now_s, input_tokens, blocks, self._slo_s[0], self._slo_s[1])
-        arrival = Arrival(*known)
-        self._arrivals[request] = arrival
-        return RequestView(*known, predicted_output_tokens=self._length.predict(arrival, self._lengths))
+    def _refusal(self, asked: RequestView, pool: _Pool, index: int) -> InputError:
+        where = f"{pool.role} pool, request {asked.request_id}"
+        if 0 <= index < pool.view.count:
+            given = f"{type(self._predictor).__name__} predicted {asked.predicted_output_tokens} output tokens"
+            return InputError(f"{where}: {given}, expected 0 to {MOST_TOKENS:.0f}")
+        given = f"{type(self._router).__name__} chose position {index}"
+        return InputError(f"{where}: {given}, expected one of {pool.view.count} instances from 0 on")
+
+    def _make_desk(self, scenario: Scenario, engines: Engines) -> tuple[NDArray[Any], list[Any]]:
+        """Make what compiled code works on, and what must be kept as long."""
+        pools = [(pool.ledger.address, pool.first, pool.view.count, ROLES.index(pool.role)) for pool in self._pools]
+        arrays = {
+            "world": engines._world,
+            "rows": engines.rows,
+            "feed": engines.feed,
+            "fed": engines.fed,
+            "requests": self._requests.table,
+            "pools": np.array(pools, POOL),
+            "decisions": self._decisions,
+            "block_ids": self._requests.block_ids,
+            "unheard": np.zeros(engines.feed.size, np.int64),
+            "ended": self._ended,
+        }
+        desk = make_header(
+            DESK,
+            **arrays,
+            instance_count=engines._world.shape[0],
+            world_columns=engines._world.shape[1],
+            request_count=scenario.trace.request_count,
+            pool_count=len(pools),
+            block_tokens=scenario.trace.block_tokens,
+            poll_interval_s=scenario.router.poll_interval_s,
+            streams=scenario.router.drain == "stream",
+            poll_number=-1,
+        )
+        return desk, [engines, *arrays.values()]
 
 
-def _known(scenario: Scenario) -> list[tuple[tuple[int, int, str], int, int, int]]:
-    """What is told of each request: (id, session, class), prompt length, and the bounds of its prompt's blocks."""
-    trace = scenario.trace
-    first = trace.block_offset[:-1]
-    listed = np.minimum(trace.block_offset[1:] - first, trace.input_tokens // trace.block_tokens)
-    last = first + (listed if scenario.engine.prefix_cache else 0)
-    classes = [trace.classes[i] for i in trace.class_id.tolist()]
-    identity = zip(trace.request_id.tolist(), trace.session_id.tolist(), classes, strict=True)
-    return list(zip(identity, trace.input_tokens.tolist(), first.tolist(), last.tolist(), strict=True))
+def _make_pool(scenario: Scenario, role: Role) -> _Pool:
+    trace, roles = scenario.trace, scenario.roles
+    first, count = roles.index(role), roles.count(role)
+    capacity_blocks = np.full(count, scenario.capacity_blocks[HBM])
+    instances = make_instances(
+        role,
+        np.arange(first, first + count),
+        capacity_blocks * trace.block_tokens,
+        np.full(count, scenario.prefill_s_per_token),
+        np.full(count, scenario.decode_s_per_token),
+    )
+    index = PrefixIndex(capacity_blocks, trace.block_tokens, trace.block_count)
+    ledger = Ledger(role, scenario.router.drain, instances, index, trace.request_count)
+    return _Pool(role, first, ledger, ledger.view, scenario.router.start(), keyed_rng(scenario.seed, f"router {role}"))

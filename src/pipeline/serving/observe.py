@@ -29,14 +29,13 @@ def observe(engine: Engine, time_s: float, kv_blocks: int) -> None:
 def give_out(engine: Engine, tokens: int, last_tokens: int, end_s: float) -> None:
     """Note tokens put out by steps of which only the last, with `last_tokens`, may end in another interval, at `end_s`.
 
-    The state of the engine must not have changed since the last boundary that was observed.
+    That end is not observed yet: nobody knows what the engine will look like from there on.
     """
     if end_s < engine.bin_end_s:
         engine.emitted += tokens
         return
     bins(engine)[engine.bin_at, TOKENS] += engine.emitted + tokens - last_tokens
     engine.emitted = last_tokens
-    observe(engine, end_s, engine.values[KV_BLOCKS])
 
 
 @njit(cache=True)
