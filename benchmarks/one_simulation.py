@@ -62,7 +62,7 @@ def run(task: dict[str, Any]) -> dict[str, Any]:
     cell = Cell.of(task["values"])
     table = from_arrays(tables.read_arrays(folder / "step_table.npz"))
     plant = make_plant(table, *(tables.read(folder / f"{name}.parquet") for name in CALIBRATED))
-    trace = cell.trace.load(cell.seed, cell.max_context_tokens).trace
+    trace = cell.trace.jittered(cell.trace.load(cell.seed, cell.max_context_tokens).trace, cell.seed)
     scenario = scenario_of(cell, repeated(trace, task["copies"], task["rate_factor"]), plant)
     before_s = time.process_time()
     output = simulate(scenario)

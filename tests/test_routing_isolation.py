@@ -15,7 +15,7 @@ MAY_IMPORT = {
     "__future__", "collections", "dataclasses", "math", "typing", "typing_extensions", "numba", "numpy", "pydantic",
     "pipeline.spec", "pipeline.values", "pipeline.routing",
 }  # fmt: skip
-HOW_MEMORY_IS_PASSED = "pipeline.eviction.records"
+HOW_MEMORY_IS_PASSED = "pipeline.records"
 
 
 def imported(path):

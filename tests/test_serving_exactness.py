@@ -12,9 +12,9 @@ from kernel_profiles import skew_samples, tables
 from serving_reference import Reference, record
 from serving_scenarios import Request, engine, links, make_trace, mixed, option, scenario, split
 
-from pipeline.eviction.records import address_of
 from pipeline.predictor.kernel_tables import kernel_step_table
 from pipeline.predictor.step_table import linear_step_table
+from pipeline.records import address_of
 from pipeline.routing.base import Router
 from pipeline.serving.agenda import fill, second_s, settle
 from pipeline.serving.cluster import Cluster

@@ -25,15 +25,20 @@ def _with(**fields: str) -> bytes:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (b"not json\n", "line: given 'not json', expected one JSON object"),
+        (b"not json\n", "line: given 'not json', expected one JSON object a line"),
         (b"[1, 2]\n", "line: given [1, 2], expected one JSON object"),
         (b"12\n", "line: given 12, expected one JSON object"),
         (b"[" * 100_000 + b"\n", "line: nested too deeply"),
         (b'{"a":' * 100_000 + b"\n", "line: nested too deeply"),
         (b"\xff\xfe{}\n", "line: not UTF-8 text"),
-        (b"\x00\n", "line: given '\\x00', expected one JSON object"),
-        (_with(timestamp=""), "timestamp: missing"),
-        (_with(timestamp="null"), "timestamp: missing"),
+        (b"\x00\n", "line: holds NUL characters, expected UTF-8 text"),
+        (GOOD.decode().strip().encode("utf-16-le") + b"\n", "line: holds NUL characters, expected UTF-8 text"),
+        (GOOD.replace(b"{", b'{"user": "Zo\xeb", '), "line: not UTF-8 text (invalid continuation byte at byte 12)"),
+        (b'[{"timestamp": 1, "input_length": 600}, [' + b"1, " * 500 + b"2]]\n", ", expected one JSON object a line"),
+        (_with(timestamp=""), "timestamp: missing; found 'input_length', 'output_length', 'hash_ids'"),
+        (_with(timestamp="null"), "timestamp: missing; found 'input_length', 'output_length', 'hash_ids'"),
+        (b"{}\n", "timestamp: missing; found nothing"),
+        (_with(timestamp="1700000000000000000"), "timestamp: given 1700000000000000000, expected a time from 0 to 292"),
         (_with(timestamp="-1"), "timestamp: given -1, expected a time from 0"),
         (_with(timestamp="NaN"), "NaN is not a number"),
         (_with(timestamp="-Infinity"), "-Infinity is not a number"),
@@ -89,6 +94,11 @@ def test_a_bad_row_is_refused_with_its_number_or_dropped(line: bytes, message: s
         (b"1,inf,3\n", "input_tokens: given 'inf', expected a number"),
         (b"1,1e999,3\n", "input_tokens: given inf, expected a whole number"),
         (b"-1,2,3\n", "arrival_s: given -1.0, expected a time from 0"),
+        (b"1700000000000,2,3\n", "in units of 1 s (trace.arrival_unit_s says how many seconds its unit has"),
+        (
+            b"2023-11-16 18:15:46,2,3\n",
+            "(trace.arrival_unit_s says how many seconds its unit has; null: dates and times)",
+        ),
         (b"1,2_0,3\n", "input_tokens: given '2_0', expected a number"),
         ("1,٣,3\n".encode(), "input_tokens: given '\\u0663', expected a number"),
         (b"1,0x10,3\n", "input_tokens: given '0x10', expected a number"),
@@ -122,7 +132,11 @@ def test_a_bad_date_is_refused(text: bytes) -> None:
 @pytest.mark.parametrize(
     ("header", "message"),
     [
-        (b"time,input_tokens,output_tokens\n", "row 1: header: column 'arrival_s' is missing; found 'time'"),
+        (
+            b"time,input_tokens,output_tokens\n",
+            "row 1: header: column 'arrival_s' is missing; found 'time', 'input_tokens', 'output_tokens' "
+            "(trace.arrival_column, input_column and output_column say which to read)",
+        ),
         (b"arrival_s,input_tokens,output_tokens,arrival_s\n", "row 1: header: column 'arrival_s' is there twice"),
         (b'arrival_s,"input_tokens\n', "row 1: header: line: given"),
     ],
@@ -157,6 +171,12 @@ def test_nothing_left_says_why() -> None:
     )
 
 
+def test_a_file_of_one_line_is_not_taken_for_one_cut_off() -> None:
+    with pytest.raises(InputError) as refused:
+        load_lines("mooncake_file", b'{"requests": [1, 2]}')
+    assert str(refused.value) == "memory, row 1: timestamp: missing; found 'requests'"
+
+
 def test_a_last_line_cut_off_is_named_so() -> None:
     cut = GOOD[:30]
     with pytest.raises(InputError, match=r"row 2: .*cut off\?"):
@@ -173,6 +193,26 @@ def test_a_missing_or_unreadable_file(tmp_path: Path) -> None:
         source("mooncake_conversation", path=None).file()
     assert source("chat").file() is None
     assert source("csv_file", path="a/b.csv").file() == Path("a/b.csv")
+
+
+@pytest.mark.parametrize(
+    ("start", "kind"),
+    [
+        (b"PK\x03\x04", "a zip archive"),
+        (b"BZh9", "a bzip2 file"),
+        (b"\xfd7zXZ", "an xz file"),
+        (b"PAR1", "a parquet file"),
+        (GOOD.decode().encode("utf-16"), "UTF-16 text"),
+        (b"\xfe\xff\0{", "UTF-16 text"),
+    ],
+)
+def test_a_file_of_another_kind_is_named(tmp_path: Path, start: bytes, kind: str) -> None:
+    path = tmp_path / "t"
+    path.write_bytes(start + b"\x80" * 50)
+    with pytest.raises(
+        InputError, match=f"trace.path: given '.*t', which is {kind}, expected UTF-8 text, plain or in "
+    ):
+        source("mooncake_file", path=str(path), bad_rows="drop").load(0, PLENTY)
 
 
 @pytest.mark.parametrize("codec", ["gzip", "zstd"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from trace_sources import PLENTY, SAMPLES, chains, check_trace, load_lines, qual
 
 from pipeline.spec import InputError
 from pipeline.trace.blocks import number_blocks
+from pipeline.trace.storage import to_arrays
 
 EXACT = {"block_tokens": 4, "spread_time_buckets": False}
 
@@ -90,7 +92,9 @@ def test_windows_start_at_the_beginning() -> None:
 def test_time_buckets_are_spread_in_order() -> None:
     lines = [_line(3000 * (i // 10), i + 1) for i in range(100)]
     options = {"block_tokens": 512, "spread_time_buckets": True}
-    one = load_lines("mooncake_file", lines, **options)
+    trace = source("mooncake_file", **options)
+    loaded = load_lines("mooncake_file", lines, **options)
+    one = replace(loaded, trace=trace.jittered(loaded.trace, 0))
     check_trace(one)
     assert one.trace.input_tokens.tolist() == list(range(1, 101))
     assert np.unique(one.trace.arrival_s).size == 100
@@ -100,15 +104,27 @@ def test_time_buckets_are_spread_in_order() -> None:
     assert 0.5 < spread.mean() < 2
     assert quality(one.quality)["changed: arrival spread inside its time bucket"][0] == 100
     # Draws belong to positions: what comes later in the file does not move what came before.
-    part = load_lines("mooncake_file", lines[:50], **options)
-    np.testing.assert_array_equal(part.trace.arrival_s, one.trace.arrival_s[:50])
-    other = source("mooncake_file", **options).load(1, PLENTY, lambda _: iter(lines))
-    assert (other.trace.arrival_s[1:] != one.trace.arrival_s[1:]).all()
+    part = trace.jittered(load_lines("mooncake_file", lines[:50], **options).trace, 0)
+    np.testing.assert_array_equal(part.arrival_s, one.trace.arrival_s[:50])
+    other = trace.jittered(loaded.trace, 1)
+    assert (other.arrival_s[1:] != one.trace.arrival_s[1:]).all()
+    assert trace.jittered(loaded.trace, 1).arrival_s.tobytes() == other.arrival_s.tobytes()
+
+
+@pytest.mark.parametrize("spread", [False, True])
+def test_a_file_is_read_alike_for_all_seeds(spread: bool) -> None:
+    one, two = (_mooncake(spread_time_buckets=spread).load(seed, PLENTY).trace for seed in (0, 1))
+    for name, array in to_arrays(one).items():
+        np.testing.assert_array_equal(to_arrays(two)[name], array)
+    assert one.arrival_s.tolist() == [0, 0, 3, 4.5, 6, 6]
+    jittered = _mooncake(spread_time_buckets=spread).jittered(one, 1)
+    assert (jittered.arrival_s.tolist() == one.arrival_s.tolist()) is not spread
+    assert source("chat").jittered(one, 1) is one
 
 
 def test_a_pause_is_not_taken_for_a_wide_bucket() -> None:
     lines = [_line(t, 5) for t in (0, 0, 3000, 3000, 6000, 6000, 600_000, 600_000, 603_000)]
-    trace = load_lines("mooncake_file", lines).trace
+    trace = source("mooncake_file").jittered(load_lines("mooncake_file", lines).trace, 0)
     assert trace.arrival_s[5] < 9
     assert trace.arrival_s[6] > 597 - 3
 
@@ -116,6 +132,7 @@ def test_a_pause_is_not_taken_for_a_wide_bucket() -> None:
 def test_one_time_for_all_has_no_width() -> None:
     loaded = load_lines("mooncake_file", [_line(7000, 5)] * 3)
     assert loaded.trace.arrival_s.tolist() == [0, 0, 0]
+    assert source("mooncake_file").jittered(loaded.trace, 0) is loaded.trace
     assert not any(reason.startswith("changed") for reason in quality(loaded.quality))
 
 
@@ -136,7 +153,7 @@ def test_an_id_under_another_prefix_is_another_block() -> None:
 
 
 def test_numbering_agrees_with_a_plain_dictionary() -> None:
-    """Few ids under very many prefixes, so that the table's probing meets equal ids of other parents."""
+    """Few ids under very many prefixes, so that equal ids meet under other parents."""
     rng = np.random.default_rng(1)
     lengths = rng.integers(0, 12, 3000)
     offset = np.concatenate([[0], np.cumsum(lengths)])
@@ -256,7 +273,7 @@ def test_bom_crlf_and_blank_lines_change_nothing() -> None:
 
 
 def test_the_same_file_gives_the_same_bytes() -> None:
-    one, two = (_mooncake(spread_time_buckets=True).load(5, PLENTY) for _ in range(2))
+    one, two = (_mooncake().load(5, PLENTY) for _ in range(2))
     assert one.trace.arrival_s.tobytes() == two.trace.arrival_s.tobytes()
     assert one.quality.equals(two.quality)
 

@@ -13,8 +13,10 @@ from pipeline.spec import InputError
 from pipeline.tables import read_arrays, write_arrays
 from pipeline.trace.request_trace import RequestTrace
 from pipeline.trace.reuse import infinite_cache_hit_ratio, infinite_cache_hit_tokens
-from pipeline.trace.shaping import at_rate, loaded, mean_rate_per_s, measured_window_s, saturating
+from pipeline.trace.shaping import at_rate, check_times, loaded, mean_rate_per_s, measured_window_s, saturating
 from pipeline.trace.storage import from_arrays, to_arrays
+
+NAN = float("nan")
 
 
 def trace_of(
@@ -41,9 +43,6 @@ def trace_of(
         block_ids=np.array([*chain.from_iterable(blocks)], np.int64),
         has_prefixes=True,
     )
-
-
-NAN = float("nan")
 
 
 def test_open_loop_scales_every_arrival() -> None:
@@ -78,13 +77,23 @@ def test_closed_loop_scales_session_starts_and_leaves_think_times() -> None:
     assert slower.request_id.tolist() == [0, 2, 1, 5, 3, 4]
 
 
-def test_what_cannot_be_scaled() -> None:
-    one = trace_of([0])
-    assert at_rate(one, 5.0) is one
-    session = trace_of([0, 3], [0, 0], [NAN, 3])
-    assert at_rate(session, 5.0) is session
-    with pytest.raises(InputError, match="all arrivals lie at one time"):
-        at_rate(trace_of([0, 0]), 5.0)
+@pytest.mark.parametrize(
+    ("trace", "what"),
+    [
+        (trace_of([0]), r"requests \(1\)"),
+        (trace_of([0, 0]), r"requests \(2\)"),
+        (trace_of([0, 3], [0, 0], [NAN, 3]), r"sessions \(1\)"),
+        (trace_of([0, 0, 3], [0, 1, 0], [NAN, NAN, 3]), r"sessions \(2\)"),
+    ],
+)
+def test_no_load_can_be_set_where_all_starts_at_once(trace: RequestTrace, what: str) -> None:
+    for refuse in (check_times, lambda given: at_rate(given, 5.0)):
+        with pytest.raises(InputError, match=f"by hand: its {what} all start at one time, expected two times or more"):
+            refuse(trace)
+    check_times(trace_of([0, 1]))
+
+
+def test_a_rate_is_positive() -> None:
     for rate in (0.0, -1.0, NAN, float("inf")):
         with pytest.raises(InputError, match=r"load.rate_per_s: given"):
             at_rate(trace_of([0, 1]), rate)

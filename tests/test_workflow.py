@@ -5,18 +5,21 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import duckdb
 import pytest
 
+from pipeline.plan import OUTPUTS
 from pipeline.schema import TABLES
 
 ROOT = Path(__file__).parents[1]
-PARTS = ("Snakefile", "conf", "src", "workflow")
+PARTS = ("Snakefile", "conf", "profiles", "src", "workflow")
 SMALL = "trace.session_count=12"
 
 
@@ -25,18 +28,27 @@ class Project:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.said = ""
         for part in PARTS:
             source = ROOT / part
             copy = shutil.copytree if source.is_dir() else shutil.copy
             copy(source, folder / part)
 
-    def snakemake(
-        self, *arguments: str, settings: str = SMALL, study: str = "smoke"
-    ) -> subprocess.CompletedProcess[str]:
+    def started(self, *arguments: str, settings: str = SMALL, study: str = "smoke") -> subprocess.Popen[str]:
         environment = {k: v for k, v in os.environ.items() if k not in ("KVPLAN_DATA", "PYTHONPATH", "NUMBA_CACHE_DIR")}
         command = [sys.executable, "-m", "snakemake", "--cores", "2", *arguments]
         command += ["--config", f"study={study}", f"set={settings}"]
-        return subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=600)
+        pipe = subprocess.PIPE
+        return subprocess.Popen(
+            command, cwd=self.folder, env=environment, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+        )
+
+    def snakemake(
+        self, *arguments: str, settings: str = SMALL, study: str = "smoke"
+    ) -> subprocess.CompletedProcess[str]:
+        process = self.started(*arguments, settings=settings, study=study)
+        out, err = process.communicate(timeout=600)
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
     def jobs(self, settings: str = SMALL, targets: Sequence[str] = ()) -> dict[str, int]:
         """Jobs that would run, by rule."""
@@ -59,7 +71,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """A copy of the project after one run of the smoke study."""
     made = Project(tmp_path_factory.mktemp("kvplan"))
     done = made.snakemake()
-    assert done.returncode == 0, done.stdout + done.stderr
+    made.said = done.stdout + done.stderr
+    assert done.returncode == 0, made.said
     return made
 
 
@@ -77,8 +90,48 @@ def test_all_stages_leave_their_rows(project: Project) -> None:
 
 
 @pytest.mark.workflow
+def test_a_run_says_a_line_per_job_started_and_finished(project: Project) -> None:
+    lines = project.said.splitlines()
+    started = [match[1] for line in lines if (match := re.fullmatch(r" +\d+:\d\d start (.+)", line))]
+    finished = [re.fullmatch(r" +\d+:\d\d done  (.+) \((\d+) of (\d+)\)", line) for line in lines]
+    labels, counts, totals = zip(*(match.groups() for match in finished if match), strict=True)
+    assert sorted(labels) == sorted([*started, "all"])
+    assert counts == tuple(str(i + 1) for i in range(len(counts)))
+    assert set(totals) == {str(len(counts))}
+    assert "place: lru" in started
+    assert not re.search("Reason|input:|output:|jobid|Select jobs|Execute|Snakefile:", project.said)
+    assert max(map(len, lines)) <= 200
+
+
+@pytest.mark.workflow
 def test_nothing_runs_twice(project: Project) -> None:
     assert project.jobs() == {}
+
+
+@pytest.mark.workflow
+def test_a_killed_run_goes_on_by_the_same_command(project: Project) -> None:
+    other = f"{SMALL} seed=3"
+    killed = project.started(settings=other)
+    assert killed.stderr is not None
+    label = next(line.split("start place: ")[1].strip() for line in killed.stderr if "start place: " in line)
+    results = project.folder / "results"
+    (key,) = re.findall(rf"^place\t(\w+)\t{label}$", (results / "items/smoke.tsv").read_text(), re.MULTILINE)
+    while not (results / f"logs/place/{key}.log").exists():
+        assert killed.poll() is None
+        time.sleep(0.01)
+    os.killpg(killed.pid, signal.SIGKILL)
+    killed.communicate(timeout=60)
+    (results / "place" / key).mkdir(parents=True, exist_ok=True)
+    for name in OUTPUTS["place"]:  # as if it had been killed just before it was done
+        (results / "place" / key / name).write_text("half-written")
+    assert "--unlock" in project.snakemake(settings=other).stderr
+    assert project.snakemake("--unlock", settings=other).returncode == 0
+    left = project.jobs(other)
+    assert left["simulate_placement"] == 2
+    assert "prepare_trace" not in left
+    done = project.snakemake(settings=other)
+    assert done.returncode == 0, done.stderr
+    assert project.jobs(other) == {}
 
 
 @pytest.mark.workflow
@@ -162,8 +215,10 @@ def test_targets_are_the_stages(project: Project) -> None:
 def test_a_mistake_ends_in_one_line(project: Project, settings: str, study: str, line: str) -> None:
     done = project.snakemake("-n", settings=settings, study=study)
     assert done.returncode == 1
-    (said,) = (text for text in (done.stdout + done.stderr).splitlines() if text.strip())
-    assert said.startswith(line)
+    said = [text for text in (done.stdout + done.stderr).splitlines() if text.strip()]
+    assert said[0].startswith("Using workflow specific profile")  # Snakemake's, and not to be had otherwise
+    assert len(said) == 2
+    assert said[1].startswith(line)
 
 
 @pytest.mark.workflow
@@ -173,8 +228,8 @@ def test_a_bad_trace_fails_in_one_line_and_leaves_nothing_half_written(project: 
     done = project.snakemake(settings=f"trace=mooncake_file trace.path={bad}")
     output = done.stdout + done.stderr
     assert done.returncode == 1
-    assert "Traceback" not in output
-    assert re.search(r"^kvplan: .*bad\.jsonl.*2", output, re.MULTILINE), output
+    assert re.fullmatch(r"kvplan: .*bad\.jsonl, row 2: line: given 'nonsense', .*", output.splitlines()[-1]), output
+    assert not re.search("Traceback|Error|Exiting|log:|input:", output), output
     assert project.ask("select count(*) from cells where trace = 'mooncake_file'") == [(0,)]
     assert not list((project.folder / "results").glob("**/.*partial*"))
 

@@ -100,7 +100,7 @@ def _is_axis(setting: Setting, study: StudyFile) -> bool:
 def _axes(study: StudyFile, settings: Sequence[Setting]) -> tuple[dict[str, Axes], list[str]]:
     """Axes by stage, and remarks; a setting replaces the axis of its key, or adds one where no stage has it.
 
-    Several values are compared only where the study compares that; a single one holds in every stage that it matters to.
+    Several values are compared only where the study compares that; a single one holds in every stage it matters to.
     """
     has_data = data_folder() is not None
     mine = {s.key: s.values for s in settings if _is_axis(s, study)}

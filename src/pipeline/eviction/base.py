@@ -14,7 +14,7 @@ import numpy as np
 from numba import cfunc, njit, typeof, types
 from numpy.typing import NDArray
 
-from pipeline.eviction.records import make_record, view_float_table, view_int_table
+from pipeline.records import make_record, view_float_table, view_int_table
 from pipeline.spec import Spec
 
 PolicyState = np.record

@@ -1,6 +1,6 @@
 """State of the tier stack of one instance, and what must always hold of it.
 
-A stack is a record (see eviction/records.py). U distinct blocks; tiers by index HBM, DRAM, SSD, REMOTE.
+A stack is a record (see records.py). U distinct blocks; tiers by index HBM, DRAM, SSD, REMOTE.
 
 where(stack): (U,) bit t set: resident in tier t. pins(stack): (U,) running requests that use the block in HBM.
 lower_pins(stack): (U,) likewise for a copy below HBM.
@@ -20,8 +20,8 @@ from numba import njit, typeof
 from numpy.typing import NDArray
 
 from pipeline.eviction.base import EvictionPolicy, PolicyFunctions, PolicyState
-from pipeline.eviction.records import make_record, view_bytes, view_ints
 from pipeline.placement.base import CAUSES, Placement
+from pipeline.records import make_record, view_bytes, view_ints
 from pipeline.values import TIERS
 
 Ints = NDArray[np.int64]

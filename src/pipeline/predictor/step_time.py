@@ -1,6 +1,6 @@
 """Step times looked up in a `StepTable`, compiled.
 
-Compiled code gets the table as one record (see eviction/records.py): of a tuple of its nineteen arrays each call would
+Compiled code gets the table as one record (see records.py): of a tuple of its nineteen arrays each call would
 count the users of every one, ten times the work of the look-up.
 """
 
@@ -10,9 +10,9 @@ import numpy as np
 from numba import njit, typeof
 from numpy.typing import NDArray
 
-from pipeline.eviction.records import make_record, view_float_table, view_floats
 from pipeline.predictor.joint_attention import JointAttention, joint_attention_s
 from pipeline.predictor.step_table import StepTable, constant_step_table, to_arrays
+from pipeline.records import make_record, view_float_table, view_floats
 
 Floats = NDArray[np.float64]
 TableRecord = np.record

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from pipeline.eviction.records import address_of
+from pipeline.records import address_of
 from pipeline.routing.instances import INSTANCE, Floats, Instances, Ints, backlog_s
 from pipeline.spec import NonNegative, Spec
 from pipeline.values import Role

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pipeline.eviction.records import address_of
+from pipeline.records import address_of
 from pipeline.routing import book
 from pipeline.routing.base import Drain, PoolView
 from pipeline.routing.instances import Instances

@@ -12,7 +12,7 @@ import numpy as np
 from numba import from_dtype, types
 from numpy.typing import NDArray
 
-from pipeline.eviction.records import address_of, found
+from pipeline.records import address_of, found
 
 
 def make_header(kind: np.dtype[Any], **values: Any) -> NDArray[Any]:

@@ -9,7 +9,7 @@ from numba import njit
 from numba.np.numpy_support import carray
 from numpy.typing import NDArray
 
-from pipeline.eviction.records import address_of
+from pipeline.records import address_of
 from pipeline.routing.instances import Ints
 from pipeline.routing.memory import ints_at, make_header, numbers_at, record_at, words_at
 

@@ -9,8 +9,8 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.eviction.records import address_of
 from pipeline.placement.stack import HBM
+from pipeline.records import address_of
 from pipeline.routing.base import Arrival, PoolView, RequestView, RouterState
 from pipeline.routing.book import MOST_TOKENS
 from pipeline.routing.instances import make_instances
@@ -143,7 +143,7 @@ class Dispatch:
         """Make what compiled code works on, and what must be kept as long."""
         pools = [(pool.ledger.address, pool.first, pool.view.count, ROLES.index(pool.role)) for pool in self._pools]
         arrays = {
-            "world": engines._world,
+            "world": engines.world,
             "rows": engines.rows,
             "feed": engines.feed,
             "fed": engines.fed,
@@ -157,8 +157,8 @@ class Dispatch:
         desk = make_header(
             DESK,
             **arrays,
-            instance_count=engines._world.shape[0],
-            world_columns=engines._world.shape[1],
+            instance_count=engines.world.shape[0],
+            world_columns=engines.world.shape[1],
             request_count=scenario.trace.request_count,
             pool_count=len(pools),
             block_tokens=scenario.trace.block_tokens,

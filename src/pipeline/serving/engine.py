@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from pipeline.eviction.records import address_of
 from pipeline.placement.stack import check_invariants, lookup_blocks, make_stack
 from pipeline.predictor.step_time import pack
+from pipeline.records import address_of
 from pipeline.serving import world
 from pipeline.serving.link import accounts_of, make_links
 from pipeline.serving.scenario import InstanceUse, Scenario
@@ -65,7 +65,7 @@ class Engines:
         self._agenda = np.zeros(count, np.int64)
         shared = [address_of(self._table), address_of(rows), address_of(self._ids), self._ids.size]
         shared += [address_of(self._links), address_of(self._log), address_of(self._agenda)]
-        self._world = np.array(
+        self.world = np.array(
             [
                 [address_of(engine), address_of(stack), *map(address_of, policies.states), *policies.functions, *shared]
                 for engine, (stack, policies) in zip(self._engines, made, strict=True)
@@ -79,7 +79,7 @@ class Engines:
         Returns the start of the first step that is left, and what happened, or is known to happen at the end of a step
         that has begun.
         """
-        first_s, count = world.advance(self._world, self._coupled, limit_s)
+        first_s, count = world.advance(self.world, self._coupled, limit_s)
         if not count:
             return first_s, []
         self._counts[WRITTEN] = 0
@@ -87,26 +87,26 @@ class Engines:
 
     def submit(self, instance: int, row: int, now_s: float) -> None:
         """Queue a row at an instance."""
-        world.submit(self._world, instance, row, now_s)
+        world.submit(self.world, instance, row, now_s)
 
     def loaded(self, instance: int, row: int, now_s: float) -> None:
         """Tell an instance that what the row was loading has arrived."""
-        world.loaded(self._world, instance, row, now_s)
+        world.loaded(self.world, instance, row, now_s)
 
     def let_go(self, instance: int, row: int, now_s: float) -> None:
         """Tell an instance that the blocks of a row that it kept are no longer needed."""
-        world.let_go(self._world, instance, row, now_s)
+        world.let_go(self.world, instance, row, now_s)
 
     def begin_decode(self, instance: int, row: int, now_s: float) -> None:
         """Queue a row whose prompt another instance has computed, first token and all: its KV will be fetched."""
-        world.begin_decode(self._world, instance, row, now_s)
+        world.begin_decode(self.world, instance, row, now_s)
 
     def load(self, instance: int, source_instance: int, row: int, now_s: float) -> tuple[float, float]:
         """Start moving what the row waits for.
 
         Returns when all has arrived, and when the KV has left the source instance (NaN if none came from there).
         """
-        arrived_s, left_s = world.load(self._world, instance, source_instance, row, now_s)
+        arrived_s, left_s = world.load(self.world, instance, source_instance, row, now_s)
         return arrived_s, left_s
 
     def poll(self, first: int, count: int, poll_time_s: float) -> Ints:
@@ -115,16 +115,16 @@ class Engines:
         All engines must have run past that time, and the time be that of the last poll before the present.
         """
         seen = np.zeros((count, STATES), np.int64)
-        world.poll(self._world, first, poll_time_s, seen)
+        world.poll(self.world, first, poll_time_s, seen)
         return seen
 
     def settle(self, first: int, count: int) -> None:
         """Bring the rows at `count` instances from `first` on up to date: a run of decoding is booked at its end."""
-        world.settle(self._world, first, count)
+        world.settle(self.world, first, count)
 
     def close(self, end_s: float) -> tuple[list[InstanceUse], Floats]:
         """Settle all accounts up to the end; return how the instances and their links were used."""
-        world.close(self._world, end_s)
+        world.close(self.world, end_s)
         uses = [_use(engine, stack, end_s) for engine, stack in zip(self._engines, self.stacks, strict=True)]
         return uses, accounts_of(self._links)
 

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numba import njit, typeof
 
-from pipeline.eviction.records import make_record, view_float_table, view_ints
 from pipeline.hardware.base import LinkConstants
 from pipeline.placement.base import CAUSES, KV_HANDOFF
 from pipeline.placement.stack import DRAM, HBM, SSD
+from pipeline.records import make_record, view_float_table, view_ints
 from pipeline.serving.state import NONE, Floats
 from pipeline.spec import InputError
 from pipeline.values import TIERS

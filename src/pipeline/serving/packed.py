@@ -11,9 +11,9 @@ from typing import Any
 from numba import types
 
 from pipeline.eviction.base import STATE_TYPE
-from pipeline.eviction.records import found
 from pipeline.placement.state import STACK_TYPE
 from pipeline.predictor.step_time import TABLE_TYPE
+from pipeline.records import found
 from pipeline.serving.link import LINKS_TYPE
 from pipeline.serving.state import ENGINE_TYPE, LOG_TYPE
 

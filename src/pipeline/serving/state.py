@@ -2,7 +2,7 @@
 
 A *row* is one stay of a request at an engine: a request has one, or, where prefill and decode are split, two (row r of
 n at the prefill instance, row n + r at the decode instance). Rows are records of one array; an engine is a record with
-arrays of its own (see eviction/records.py). Times are simulated seconds, NaN until they are known.
+arrays of its own (see records.py). Times are simulated seconds, NaN until they are known.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from numba import njit, typeof, types
 from numba.np.numpy_support import carray
 from numpy.typing import NDArray
 
-from pipeline.eviction.records import address_of, found, make_record, view_float_table, view_ints
 from pipeline.placement.stack import Stack, StackPolicies
+from pipeline.records import address_of, found, make_record, view_float_table, view_ints
 from pipeline.values import TIERS
 
 Ints = NDArray[np.int64]

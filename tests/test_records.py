@@ -7,7 +7,7 @@ import gc
 import numpy as np
 from numba import njit
 
-from pipeline.eviction.records import make_record, view_bytes, view_float_table, view_int_table, view_ints
+from pipeline.records import make_record, view_bytes, view_float_table, view_int_table, view_ints
 
 
 @njit
