@@ -7,13 +7,14 @@ CORES ?= all
 STUDY ?= default
 export PYTHONPATH := src$(if $(PYTHONPATH),:$(PYTHONPATH))
 
-.PHONY: help run smoke test lint lock clean env sql
+.PHONY: help run smoke unlock test lint lock clean env sql
 
 help:
 	@echo "make run      environment, then the default study (STUDY=smoke, CORES=2 to change)"
+	@echo "make unlock   after a run was killed; then the same command goes on"
 	@echo "make test     environment, then the tests"
 	@echo "make lint     types, style, import rules, workflow lint"
-	@echo "make sql Q=\"select ...\"   ask the warehouse"
+	@echo "make sql Q=\"select ...\"   ask the warehouse; \"copy (from recommendation) to 'mine.csv'\" writes a file"
 	@echo "make lock     resolve requirements.lock anew"
 	@echo "make clean    remove results"
 
@@ -34,6 +35,9 @@ run: env
 smoke: env
 	$(BIN)/snakemake --cores $(CORES) --config study=smoke
 
+unlock: env
+	$(BIN)/snakemake --unlock --config study=$(STUDY)
+
 test: env
 	$(BIN)/python -m pytest -n auto --dist loadfile $(ARGS)
 
@@ -46,8 +50,11 @@ lint: env
 	@# all of Snakemake's lints but one: the environment is .venv, made from requirements.lock
 	! $(BIN)/snakemake --lint --config study=smoke 2>&1 | grep '^ *\*' | grep -v 'conda environment or container'
 
+# the query travels in the environment: neither make nor the shell sees its quotes and dollars
+unexport Q
+sql: export QUERY = $(value Q)
 sql: env
-	@$(BIN)/python workflow/scripts/sql.py "$(Q)"
+	@$(BIN)/python workflow/scripts/sql.py
 
 lock:
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \

@@ -24,6 +24,14 @@ localrules:
     route,
 
 
+onstart:
+    TERMINAL.take_over(logger)
+
+
+onerror:
+    TERMINAL.explain()
+
+
 rule all:
     default_target: True
     input:

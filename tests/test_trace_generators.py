@@ -34,7 +34,7 @@ def test_a_generated_trace_keeps_the_contract(option: str) -> None:
     loaded = source(option).load(0, 131072)
     check_trace(loaded)
     trace = loaded.trace
-    assert 10_000 < trace.request_count < 30_000
+    assert 10_000 < trace.request_count < 40_000
     assert trace.has_prefixes
     assert trace.classes == (option,)
     first = np.unique(trace.session_id, return_index=True)[1]

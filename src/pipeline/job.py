@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,6 +17,8 @@ from pipeline.spec import InputError
 
 T = TypeVar("T")
 SECONDS_BETWEEN_PROGRESS = 5.0
+INDENT = " " * 13
+"""Puts what a job says under its name in the lines of terminal.py."""
 
 
 @dataclass(frozen=True)
@@ -41,10 +44,10 @@ class Job:
 
     def say(self, text: str) -> None:
         """Say something to the user, in the log and on the terminal."""
-        logging.getLogger("kvplan").info("%s %s: %s", self.stage, self.label, text)
+        logging.getLogger("kvplan").info("%s: %s: %s", self.stage, self.label, text)
 
     def progress(self, things: Sequence[T], what: str) -> Iterator[T]:
-        """Yield `things`, saying now and then how many are done."""
+        """Yield `things`, saying now and then how many are done; the log also says how long all took."""
         start = last = time.monotonic()
         for done, thing in enumerate(things):
             now = time.monotonic()
@@ -52,39 +55,51 @@ class Job:
                 last = now
                 self.say(f"{done} of {len(things)} {what} after {now - start:.0f} s")
             yield thing
-        self.say(f"{len(things)} {what} in {time.monotonic() - start:.1f} s")
+        logging.getLogger("kvplan.progress").info("%d %s in %.1f s", len(things), what, time.monotonic() - start)
 
 
 def run(work: Any, arguments: Iterable[str] | None = None) -> None:
     """Run `work(job)` for the command line ITEM.json OUT_FOLDER LOG.
 
-    A mistake of the user ends in one line on the terminal and exit status 1; anything else in one line that names the
-    log, where the traceback is.
+    A failure ends in exit status 1 and one last line in the log, from where terminal.py takes it: what the user got
+    wrong, or else where the traceback is.
     """
     item, out, log = map(Path, sys.argv[1:] if arguments is None else arguments)
     results = item.parents[2]
-    set_numba_cache(results)
+    if "NUMBA_CACHE_DIR" not in os.environ:  # started by hand: the Snakefile sets it for its jobs
+        set_numba_cache(results)
     _start_logging(log)
     try:
         job = Job(**json.loads(item.read_text()), results=results, out=out)
         work(job)
     except InputError as exc:
-        _fail(f"kvplan: {exc}")
+        _fail(str(exc))
+    except KeyboardInterrupt:
+        _fail("stopped; the same command goes on from here")
     except Exception as exc:
         logging.getLogger("kvplan.trace").exception("unexpected")
-        _fail(f"kvplan: internal error in {item.parent.name} ({type(exc).__name__}: {exc}); traceback in {log}")
+        what = f"{exc}" if isinstance(exc, OSError) else f"internal error ({type(exc).__name__}: {exc})"
+        _fail(f"{item.parent.name}: {what}; traceback in {log}")
+
+
+class _LogFile(logging.FileHandler):
+    """The log; on a full disk, what is said last goes to the terminal in its place."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+        if record.name == "kvplan" and record.levelno >= logging.ERROR:
+            print(record.getMessage(), file=sys.stderr)
 
 
 def _start_logging(log: Path) -> None:
     log.parent.mkdir(parents=True, exist_ok=True)
-    to_file = logging.FileHandler(log, mode="w")
+    to_file = _LogFile(log, mode="w")
     to_file.setFormatter(logging.Formatter("%(asctime)s %(name)s %(message)s"))
     to_terminal = logging.StreamHandler(sys.stderr)
-    to_terminal.setFormatter(logging.Formatter("%(message)s"))
-    to_terminal.addFilter(lambda record: record.name == "kvplan")
+    to_terminal.setFormatter(logging.Formatter(INDENT + "%(message)s"))
+    to_terminal.addFilter(lambda record: record.name == "kvplan" and record.levelno < logging.ERROR)
     logging.basicConfig(level=logging.INFO, handlers=[to_file, to_terminal], force=True)
 
 
-def _fail(line: str) -> None:
-    logging.getLogger("kvplan").error(line)
+def _fail(why: str) -> None:
+    logging.getLogger("kvplan").error("kvplan: %s", " ".join(why.split()))
     raise SystemExit(1)

@@ -7,13 +7,15 @@ ROOT = Path(workflow.basedir)
 RESULTS = "results"
 sys.path.insert(0, str(ROOT / "src"))
 
-from pipeline.provenance import Sources, set_numba_cache
+from pipeline.provenance import set_numba_cache
 
 set_numba_cache(Path(RESULTS))
 
 from pipeline.parse import parse as parse_study
+from pipeline.terminal import Terminal
 
 PLAN = parse_study(ROOT, Path(RESULTS), config)
+TERMINAL = Terminal()
 JOB = f"PYTHONPATH={quote(str(ROOT / 'src'))} {quote(sys.executable)} {quote(str(ROOT / 'workflow/scripts'))}"
 
 

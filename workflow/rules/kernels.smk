@@ -1,5 +1,5 @@
 # Compiled kernels, under a digest of their source: once per machine and version, beside the first stages.
-KERNELS = f"{RESULTS}/.numba/{Sources().kernel_digest()}/compiled"
+KERNELS = f"{RESULTS}/.numba/{PLAN.sources.kernel_digest()}/compiled"
 
 
 rule compile_kernels:
@@ -13,8 +13,7 @@ rule compile_kernels:
         runtime=10,
     params:
         job=JOB,
-        results=subpath(output[0], ancestor=3),
     message:
         "compile: the simulation's kernels, once for this version"
     shell:
-        "{params.job}/compile.py {params.results} {output} > {log} 2>&1"
+        "{params.job}/compile.py {output} > {log} 2>&1"

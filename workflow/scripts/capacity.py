@@ -14,7 +14,8 @@ from pipeline.serving.capacity import capacity_per_s
 def work(job: Job) -> None:
     cell = Cell.of(job.config["cell"])
     plant = _inputs.plant(job.only("calibrate"), job.only("train"))
-    found_per_s = capacity_per_s(scenario_of(cell, _inputs.trace(job.only("trace")), plant))
+    trace = cell.trace.jittered(_inputs.trace(job.only("trace")), cell.seed)
+    found_per_s = capacity_per_s(scenario_of(cell, trace, plant))
     with tables.replacing(job.out / "capacity.json") as partial:
         partial.write_text(json.dumps({"capacity_per_s": found_per_s}))
     job.say(f"{found_per_s:.3g} requests/s")

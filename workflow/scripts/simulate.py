@@ -33,7 +33,7 @@ def simulate_cell(job: Job, item: Mapping[str, Any]) -> dict[str, pa.Table]:
     folders = {stage: job.folder(stage, key) for stage, key in item["upstream"].items()}
     cell = Cell.of(item["values"])
     plant = _inputs.plant(folders["calibrate"], folders["train"])
-    trace = _inputs.trace(folders["trace"])
+    trace = cell.trace.jittered(_inputs.trace(folders["trace"]), cell.seed)
     capacity_per_s = None
     if "capacity" in folders:
         capacity_per_s = json.loads((folders["capacity"] / "capacity.json").read_text())["capacity_per_s"]

@@ -16,7 +16,6 @@ def work(job: Job) -> None:
     trained = predictor.train(samples, model, engine, job.config["seed"])
     tables.write_arrays(job.out / "step_table.npz", trained.to_arrays())
     tables.write(job.out, PREDICTOR_ACCURACY, trained.accuracy)
-    job.say("step times tabulated")
 
 
 if __name__ == "__main__":

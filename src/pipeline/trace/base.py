@@ -54,14 +54,20 @@ class TraceSource(Spec):
         _ = ledger
         return trace
 
+    def jittered(self, trace: RequestTrace, seed: int) -> RequestTrace:
+        """Return a loaded trace as the simulation of `seed` meets it; as it is, unless a subclass draws its times."""
+        _ = seed
+        return trace
+
     def load(self, seed: int, max_context_tokens: int, read: ReadLines = open_lines) -> LoadedTrace:
         """Read or generate the trace for a model of `max_context_tokens`.
 
-        The result depends on the arguments, the options and the file alone. Raises InputError, naming file and row,
+        The result depends on the arguments, the options and the file alone; that of a file on no seed, so that it is
+        read once for all of them (`jittered` is what they differ in). Raises InputError, naming file and row,
         for what cannot be read, and where no request is left.
         """
         path = self.file()
-        ledger = Ledger(self.name, GENERATED if path is None else str(path))
+        ledger = Ledger(self.name, GENERATED if path is None else str(path), seed)
         trace = self.requests(seed, ledger, read)
         trace = fit_context(trace, max_context_tokens, self.too_long, ledger)
         trace = self.window(trace, ledger)

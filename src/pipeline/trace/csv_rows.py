@@ -19,7 +19,7 @@ def fields_of(text: str) -> list[str]:
 class Header:
     """Positions of the wanted columns in a file, by the names in its first line."""
 
-    def __init__(self, line: str, wanted: Sequence[str]) -> None:
+    def __init__(self, line: str, wanted: Sequence[str], hint: str = "") -> None:
         try:
             self.names = [name.strip() for name in fields_of(line)]
         except RowError as exc:
@@ -28,7 +28,7 @@ class Header:
             if self.names.count(name) != 1:
                 found = ", ".join(map(shown, self.names[:20]))
                 problem = "missing" if name not in self.names else "there twice"
-                raise RowError("header", f"column {name!r} is {problem}; found {found}", fatal=True)
+                raise RowError("header", f"column {name!r} is {problem}; found {found}{hint}", fatal=True)
         self.positions = [self.names.index(name) for name in wanted]
 
     def values(self, line: str) -> list[str]:

@@ -100,7 +100,7 @@ class FileSource(TraceSource):
             raise InputError(f"{ledger.path}: is empty, expected at least one request")
 
     def _refuse_or_drop(self, error: RowError, number: int, raw: bytes, ledger: Ledger) -> None:
-        cut = "" if raw.endswith(b"\n") else " (the last line, and without a line end: cut off?)"
+        cut = "" if raw.endswith(b"\n") or number == 1 else " (the last line, and without a line end: cut off?)"
         if error.fatal or self.bad_rows == "refuse":
             raise InputError(f"{ledger.path}, row {number}: {error}{cut}")
         ledger.add(READ, number)
@@ -112,6 +112,8 @@ def _text(raw: bytes, number: int) -> str:
         text = raw.decode()
     except UnicodeDecodeError as exc:
         raise RowError("line", f"not UTF-8 text ({exc.reason} at byte {exc.start})") from None
+    if "\0" in text:
+        raise RowError("line", "holds NUL characters, expected UTF-8 text (UTF-16? never written whole?)")
     return (text.removeprefix("\ufeff") if number == 1 else text).strip()
 
 

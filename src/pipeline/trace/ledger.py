@@ -25,9 +25,10 @@ class Ledger:
     from 1, header and blank lines included; for a generator, the request's number.
     """
 
-    def __init__(self, trace: str, path: str) -> None:
+    def __init__(self, trace: str, path: str, seed: int) -> None:
         self.trace = trace
         self.path = path
+        self.seed = seed
         self._counts: dict[str, int] = {}
         self._first: dict[str, list[int]] = {}
 
@@ -63,6 +64,7 @@ class Ledger:
                 {
                     "trace": self.trace,
                     "path": self.path,
+                    "seed": self.seed,
                     "reason": reason,
                     "row_count": self.count(reason),
                     "first_rows": json.dumps(self._first.get(reason, [])),

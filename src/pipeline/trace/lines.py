@@ -12,6 +12,15 @@ from pipeline.spec import InputError
 
 LINE_LIMIT_BYTES = 16 * 2**20
 MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
+FOREIGN = {
+    b"PK\x03\x04": "a zip archive",
+    b"BZh": "a bzip2 file",
+    b"\xfd7zX": "an xz file",
+    b"PAR1": "a parquet file",
+    b"\xff\xfe": "UTF-16 text",
+    b"\xfe\xff": "UTF-16 text",
+}
+"""First bytes of what is not read."""
 
 ReadLines = Callable[[Path], Iterator[bytes]]
 
@@ -20,7 +29,7 @@ def open_lines(path: Path) -> Iterator[bytes]:
     """Yield the lines of `path`, line ends included, in memory bounded by the longest line.
 
     Compression is told by the first bytes, not by the name. Raises InputError for a file that cannot be opened or
-    decompressed to its end, and for a line over 16 MiB.
+    decompressed to its end, or is of another kind, and for a line over 16 MiB.
     """
     compression = _compression(path)
     row = 0
@@ -44,4 +53,9 @@ def _compression(path: Path) -> str | None:
     except (OSError, ValueError) as exc:
         problem = exc.strerror if isinstance(exc, OSError) else exc
         raise InputError(f"trace.path: given {str(path)!r}, expected a readable file ({problem})") from exc
+    foreign = next((kind for magic, kind in FOREIGN.items() if start.startswith(magic)), None)
+    if foreign:
+        raise InputError(
+            f"trace.path: given {str(path)!r}, which is {foreign}, expected UTF-8 text, plain or in gzip or zstd"
+        )
     return next((name for magic, name in MAGIC.items() if start.startswith(magic)), None)

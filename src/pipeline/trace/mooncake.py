@@ -26,9 +26,9 @@ class MooncakeTrace(FileSource):
     other length is refused. Blocks of outputs are not known.
     Sessions: the trace has none. Requests that agree in their first two ids form a prefix group, and that stands in
     for the session (so a session here is not one user's, and groups are open loop).
-    Times: the conversation trace is stamped in buckets of about 3 s. With spread_time_buckets arrivals are spread
-    uniformly over their bucket, in their order; a bucket is as wide as the median gap between distinct times, or as
-    the gap to the next one if that is smaller. Leave it off where times are exact.
+    Times: the conversation trace is stamped in buckets of about 3 s. With spread_time_buckets each seed spreads
+    arrivals uniformly over their bucket, in their order; a bucket is as wide as the median gap between distinct times,
+    or as the gap to the next one if that is smaller. Leave it off where times are exact.
     has_hashes: false reads the file without its prefixes, for instance if it has no hash_ids.
     """
 
@@ -44,9 +44,15 @@ class MooncakeTrace(FileSource):
         return self._parse
 
     def requests(self, seed: int, ledger: Ledger, read: ReadLines) -> RequestTrace:
-        """Read the file, then spread its time buckets."""
+        """Read the file; which arrivals each seed will spread is counted."""
         trace = super().requests(seed, ledger, read)
-        return spread_buckets(trace, seed, ledger) if self.spread_time_buckets else trace
+        if self.spread_time_buckets and np.unique(trace.arrival_s).size > 1:
+            ledger.add_all(CHANGED + "arrival spread inside its time bucket", trace.request_id)
+        return trace
+
+    def jittered(self, trace: RequestTrace, seed: int) -> RequestTrace:
+        """Spread the time buckets, if that is asked for."""
+        return spread_buckets(trace, seed) if self.spread_time_buckets else trace
 
     def _parse(self, text: str) -> Iterable[Row]:
         record = json_object(text)
@@ -69,10 +75,10 @@ class MooncakeTrace(FileSource):
         return (Row(arrival_ns, inputs, outputs, group, block_ids=ids[:full] if full else NO_BLOCKS),)
 
 
-def spread_buckets(trace: RequestTrace, seed: int, ledger: Ledger) -> RequestTrace:
+def spread_buckets(trace: RequestTrace, seed: int) -> RequestTrace:
     """Spread arrivals uniformly over their time bucket, order kept; draws are keyed by seed and position.
 
-    Nothing changes if all times are equal, since then no gap says how wide a bucket is.
+    The first arrival stays at 0. Nothing changes if all times are equal: no gap says how wide a bucket is.
     """
     times, bucket = np.unique(trace.arrival_s, return_inverse=True)
     if times.size < 2:
@@ -81,6 +87,6 @@ def spread_buckets(trace: RequestTrace, seed: int, ledger: Ledger) -> RequestTra
     widths = np.minimum(np.append(gaps, np.inf), np.median(gaps))
     draws = uniforms(seed, "mooncake.spread", trace.request_count)
     draws = draws[np.lexsort((draws, bucket))]
-    ledger.add_all(CHANGED + "arrival spread inside its time bucket", trace.request_id)
     # The last bit of a sum may reach past the next bucket's start.
-    return replace(trace, arrival_s=np.maximum.accumulate(times[bucket] + draws * widths[bucket]))
+    arrival_s = np.maximum.accumulate(times[bucket] + draws * widths[bucket])
+    return replace(trace, arrival_s=arrival_s - arrival_s[0])

@@ -49,12 +49,13 @@ class RowError(ValueError):
     def __init__(self, field: str, problem: str, fatal: bool = False) -> None:
         super().__init__(f"{field}: {problem}")
         self.field = field
+        self.problem = problem
         self.fatal = fatal
 
 
 def shown(value: object) -> str:
     """Show a value from a file in a message, shortened."""
-    return ascii(reprlib.repr(value))[1:-1] if not isinstance(value, str) else ascii(value[:40])
+    return ascii(reprlib.repr(value)[:80])[1:-1] if not isinstance(value, str) else ascii(value[:40])
 
 
 def json_object(text: str) -> dict[str, Any]:
@@ -64,9 +65,9 @@ def json_object(text: str) -> dict[str, Any]:
     except RecursionError:
         raise RowError("line", "nested too deeply, expected one flat JSON object") from None
     except ValueError as exc:
-        raise RowError("line", f"given {shown(text)}, expected one JSON object ({exc})") from None
+        raise RowError("line", f"given {shown(text)}, expected one JSON object a line ({exc})") from None
     if not isinstance(value, dict):
-        raise RowError("line", f"given {shown(value)}, expected one JSON object")
+        raise RowError("line", f"given {shown(value)}, expected one JSON object a line")
     return value
 
 
@@ -81,7 +82,8 @@ def member(record: dict[str, Any], field: str) -> Any:
     """Value of `field`; RowError if it is missing or null."""
     value = record.get(field)
     if value is None:
-        raise RowError(field, "missing")
+        found = [shown(name) for name, given in record.items() if given is not None]
+        raise RowError(field, f"missing; found {', '.join(found[:6]) or 'nothing'}")
     return value
 
 

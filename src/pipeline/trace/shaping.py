@@ -12,7 +12,7 @@ from pipeline.trace.selection import take
 
 WARM_UP_RATIO = 0.25
 """Share of the time over which sessions start that is not judged."""
-LONG_SESSION_QUANTILE, WARM_UP_SESSIONS = 0.95, 1.25
+LONG_SESSION_QUANTILE, WARM_UP_SESSIONS = 0.95, 1.5
 """The warm-up is to last as long as so many sessions of a length that so many do not exceed."""
 
 
@@ -27,25 +27,30 @@ def mean_rate_per_s(trace: RequestTrace) -> float:
     return trace.request_count / last_s if last_s > 0 else float("inf")
 
 
+def check_times(trace: RequestTrace) -> None:
+    """Raise InputError where no load can be set by scaling time: all requests or, closed loop, sessions start at 0."""
+    counts = counts_by_arrival(trace)
+    if not trace.arrival_s[counts].any():
+        what = "requests" if counts.all() else "sessions"
+        raise InputError(
+            f"trace {trace.name}: its {what} ({counts.sum()}) all start at one time, expected two times or more: "
+            "a load is set by scaling the time between them"
+        )
+
+
 def at_rate(trace: RequestTrace, rate_per_s: float) -> RequestTrace:
     """Scale time so that mean_rate_per_s becomes `rate_per_s`.
 
     Open loop: all arrivals are scaled. Closed loop: session starts are, think times are not, for people think no
     faster under load; a session's turns keep their distance from its start, and sessions overlap more or less. The
-    rate is the one offered while sessions start: afterwards the last ones run out. A single request or session stays
-    as it is. Raises InputError where all of several arrivals lie at 0, or for a rate that is not positive.
+    rate is the one offered while sessions start: afterwards the last ones run out. Raises InputError as check_times
+    does, and for a rate that is not positive.
     """
     if not 0 < rate_per_s < float("inf"):
         raise InputError(f"load.rate_per_s: given {rate_per_s}, expected a positive rate")
-    before = mean_rate_per_s(trace)
-    if np.isinf(before):
-        if counts_by_arrival(trace).sum() == 1:
-            return trace
-        raise InputError(
-            f"trace {trace.name}: all arrivals lie at one time, so no scaling gives {rate_per_s} per second"
-        )
+    check_times(trace)
     start_s = trace.arrival_s[_start(trace)]
-    arrival_s: Floats = start_s * (before / rate_per_s) + (trace.arrival_s - start_s)
+    arrival_s: Floats = start_s * (mean_rate_per_s(trace) / rate_per_s) + (trace.arrival_s - start_s)
     order = np.argsort(arrival_s, kind="stable")
     return take(replace(trace, arrival_s=arrival_s), order)
 

@@ -9,6 +9,9 @@ from pipeline.trace.csv_rows import Header
 from pipeline.trace.file_source import FileSource
 from pipeline.trace.rows import Parser, Row, RowError, date_ns, number_in, time_ns, tokens
 
+COLUMNS_HINT = " (trace.arrival_column, input_column and output_column say which to read)"
+UNIT_HINT = " (trace.arrival_unit_s says how many seconds its unit has; null: dates and times)"
+
 
 class CsvTrace(FileSource):
     """CSV with a header; the fields say which column holds what. Other columns are ignored; a row is one line.
@@ -33,7 +36,7 @@ class CsvTrace(FileSource):
 
         def parse(text: str) -> Iterable[Row]:
             if not header:
-                header.append(Header(text, wanted))
+                header.append(Header(text, wanted, COLUMNS_HINT))
                 return ()
             values = dict(zip(wanted, header[0].values(text), strict=True))
             return (self._row(values),)
@@ -52,7 +55,10 @@ class CsvTrace(FileSource):
     def _arrival_ns(self, text: str) -> int:
         if self.arrival_unit_s is None:
             return date_ns(text, self.arrival_column)
-        return time_ns(number_in(text, self.arrival_column), self.arrival_column, self.arrival_unit_s)
+        try:
+            return time_ns(number_in(text, self.arrival_column), self.arrival_column, self.arrival_unit_s)
+        except RowError as exc:
+            raise RowError(self.arrival_column, exc.problem + UNIT_HINT) from None
 
 
 def _label(values: dict[str, str], column: str | None) -> str:
