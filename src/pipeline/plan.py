@@ -162,13 +162,14 @@ def _measured(plan: Plan, values: Mapping[str, Any], choices: Mapping[str, str],
 
 
 def _trace(plan: Plan, values: Mapping[str, Any], choices: Mapping[str, str], cell: Cell) -> str:
+    is_drawn = cell.trace.file() is None  # a file is read once; what seeds differ in is drawn by each simulation
     config = {
         "trace": values["trace"],
-        "seed": values["seed"],
+        "seed": values["seed"] if is_drawn else 0,
         "max_context_tokens": cell.max_context_tokens,
         "checksum": _checksum(plan, "trace.path", cell.trace.file()),
     }
-    return plan.add("trace", f"{choices['trace']} seed {values['seed']}", config, {})
+    return plan.add("trace", choices["trace"] + f" seed {values['seed']}" * is_drawn, config, {})
 
 
 def _checksum(plan: Plan, where: str, path: Path | None) -> str | None:
