@@ -8,11 +8,13 @@ from pipeline.config import Conf
 
 FILES = {
     "config.yaml": (
-        "defaults: [eviction: lru, routing: rr, trace: chat, tiers: both, slo: tight, slo@report_slo: tight, "
-        "price: paper, claims: none, fidelity: runs, _self_]\n"
+        "defaults: [eviction: lru, routing: rr, predictor: forest, trace: chat, tiers: both, slo: tight, "
+        "slo@report_slo: tight, price: paper, claims: none, fidelity: runs, _self_]\n"
         "seed: 0\ntrain_seed: 0\nmost_cells: 100\n"
     ),
     "routing/rr.yaml": "kind: rr\n",
+    "predictor/forest.yaml": "kind: forest\ntrees: 9\n",
+    "predictor/plain.yaml": "kind: plain\n",
     "eviction/lru.yaml": "kind: lru\n",
     "eviction/s3fifo.yaml": "kind: s3fifo\nsmall_queue_ratio: 0.1\n",
     "tiers/hbm.yaml": "name: hbm\ndram: 0\nhbm: null\nis_fast: false\n",
@@ -51,7 +53,7 @@ place:
   reference: {tiers: both}
   scatter: [tiers]
 """,
-    "study/replays.yaml": "{name: replays, about: no grid, tuning_seed: 9, replays: true}\n",
+    "study/replays.yaml": "{name: replays, about: no grid, tuning_seed: 9, replays: [forest]}\n",
 }
 
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from pipeline.predictor.corrections import Corrections, SkewForest
+from pipeline.predictor.interpolation import Interpolation
 from pipeline.predictor.kernel_tables import KernelTables
 from pipeline.predictor.skew import SkewSamples
 from pipeline.values import EngineLimits
 
+INTERPOLATION = Interpolation(name="interpolation", held_out_ratio=0.2)
+CORRECTIONS = Corrections(skew_forest=SkewForest(trees=60, min_leaf_samples=3), saved_share_ratio=0.9)
 LIMITS = EngineLimits(tensor_parallel=1, max_running=8, max_batched_tokens=64)
 NEW, CACHED, COUNT, CONTEXT = (16, 32, 64), (0, 16, 64), (1, 4, 8), (16, 64, 256)
 

@@ -40,7 +40,7 @@ def test_the_grid_is_the_product_of_its_axes(conf: Conf) -> None:
     assert place[2].values["eviction"] == {"kind": "s3fifo", "small_queue_ratio": 0.1}
     assert place[2].reference["eviction"] == {"kind": "lru"}
     assert place[2].reference["seed"] == 9
-    assert set(place[0].values) == {"eviction", "routing", "trace", "tiers", "slo", "seed", "train_seed"}
+    assert set(place[0].values) == {"eviction", "routing", "predictor", "trace", "tiers", "slo", "seed", "train_seed"}
     assert study.remarks == (NO_DATA,)
 
 
@@ -133,7 +133,18 @@ def test_the_report_alone(conf: Conf) -> None:
 def test_a_study_may_simulate_nothing(conf: Conf) -> None:
     study = load_study(conf, "replays", ["fidelity.cases=/x", "train_seed=3", "report_slo=loose"])
     assert not study.cells
-    assert study.replays == {"runs": {"cases": "/x"}, "seed": 3}
+    assert study.replays == {"runs": {"cases": "/x"}, "seed": 3, "predictors": [{"kind": "forest", "trees": 9}]}
+
+
+def test_runs_are_replayed_with_each_predictor_that_is_set(conf: Conf) -> None:
+    def predictors(*texts: str) -> list[dict[str, Any]]:
+        return (load_study(conf, "replays", texts).replays or {})["predictors"]
+
+    assert predictors("predictor=plain") == [{"kind": "plain"}]
+    assert predictors("predictor=plain,forest,plain", "predictor.trees=5") == [
+        {"kind": "plain"},
+        {"kind": "forest", "trees": 5},
+    ]
 
 
 def test_what_of_a_study_may_be_set(conf: Conf) -> None:

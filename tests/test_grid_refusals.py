@@ -27,7 +27,9 @@ def _refused(conf: Conf, study: str, *settings: str) -> str:
     return str(caught.value)
 
 
-GROUPS = "claims, eviction, fidelity, price, report_slo, routing, slo, tiers, trace, seed, train_seed, most_cells"
+GROUPS = (
+    "claims, eviction, fidelity, predictor, price, report_slo, routing, slo, tiers, trace, seed, train_seed, most_cells"
+)
 
 
 @pytest.mark.parametrize(
@@ -90,9 +92,30 @@ def test_a_key_given_twice(conf: Conf, first: str, second: str) -> None:
     assert f"is given twice, {first!r} and {second!r}" in _refused(conf, "s", first, second)
 
 
-@pytest.mark.parametrize("setting", ["seed=0", "eviction=lru", "slo.ttft_ms=1,2", "train_seed=1,2"])
+@pytest.mark.parametrize(
+    "setting", ["seed=0", "eviction=lru", "slo.ttft_ms=1,2", "train_seed=1,2", "predictor.trees=1,2"]
+)
 def test_a_setting_that_would_change_nothing(conf: Conf, setting: str) -> None:
     assert "study replays has no grid of simulations; it takes one value each of" in _refused(conf, "replays", setting)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["predictor=plain,oracle"], "predictor: given 'oracle', expected one of forest, plain"),
+        (
+            ["predictor=plain", "predictor.trees=3"],
+            "predictor.trees: unknown key 'trees' in predictor; allowed: kind; predictor=forest has it",
+        ),
+    ],
+)
+def test_a_predictor_that_no_replay_can_use(conf: Conf, settings: list[str], message: str) -> None:
+    assert message in _refused(conf, "replays", *settings)
+
+
+def test_a_study_that_replays_with_no_such_predictor(tmp_path: Path) -> None:
+    conf = conf_in(tmp_path, study__replays="{name: replays, about: x, tuning_seed: 9, replays: [oracle]}\n")
+    assert _refused(conf, "replays") == "predictor: given 'oracle', expected one of forest, plain"
 
 
 def test_an_unknown_study(conf: Conf) -> None:

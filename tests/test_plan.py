@@ -222,10 +222,24 @@ def test_a_replay_is_a_job_of_its_own_for_each_run(tmp_path: Path) -> None:
         (tmp_path / name / "meta.json").write_text("{}")
     before = _plan(f"fidelity.cases={tmp_path}", "fidelity")
     assert {stage: len(before.keys(stage)) for stage in OUTPUTS if before.keys(stage)} == {"replay": 2}
-    assert sorted(item.label for item in before.items["replay"].values()) == ["a", "b"]
+    assert sorted(item.label for item in before.items["replay"].values()) == ["a interpolation", "b interpolation"]
     assert len(_plan(f"fidelity.cases={tmp_path / 'a'}", "fidelity").keys("replay")) == 1
     (tmp_path / "a" / "meta.json").write_text("[]")
     assert _changed(before, _plan(f"fidelity.cases={tmp_path}", "fidelity")) == {"replay": 1}
+
+
+def test_another_predictor_is_another_replay(tmp_path: Path) -> None:
+    (tmp_path / "meta.json").write_text("{}")
+
+    def replays(text: str) -> dict[str, str]:
+        items = _plan(f"fidelity.cases={tmp_path} {text}", "fidelity").items["replay"]
+        return {item.label.removeprefix(f"{tmp_path.name} "): key for key, item in items.items()}
+
+    every = replays("predictor=random_forest,extra_trees,interpolation,roofline")
+    assert len(set(every.values())) == 4
+    assert replays("").items() == {("interpolation", every["interpolation"])}
+    for text in ("predictor=random_forest predictor.trees=7", "predictor=random_forest predictor.held_out_ratio=0.3"):
+        assert replays(text)["random_forest"] != every["random_forest"]
 
 
 @pytest.mark.parametrize(

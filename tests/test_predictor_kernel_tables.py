@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from kernel_profiles import LIMITS, attention, batch_s, skew_samples, tables
+from kernel_profiles import CORRECTIONS, INTERPOLATION, LIMITS, attention, batch_s, skew_samples, tables
 from sklearn.ensemble import RandomForestRegressor
 
 from pipeline.predictor.batch_grid import batch_grid, filled
-from pipeline.predictor.joint_attention import SAVED_SHARE, log_ratio
+from pipeline.predictor.corrections import SkewForest
+from pipeline.predictor.joint_attention import log_ratio
 from pipeline.predictor.kernel_tables import graph_sizes, kernel_step_table
-from pipeline.predictor.skew import MIN_LEAF_SAMPLES, TREES, skew_features, skew_forest
+from pipeline.predictor.skew import skew_features, skew_forest
 from pipeline.predictor.step_table import from_arrays, to_arrays
 from pipeline.predictor.step_time import step_time_s
 from pipeline.spec import InputError
@@ -19,8 +20,8 @@ from pipeline.values import EngineLimits
 LAYERS = 3
 
 
-def table(**changes):
-    return kernel_step_table(tables(**changes), LAYERS, LIMITS, 0.0, 0)
+def table(predictor=INTERPOLATION, corrections=CORRECTIONS, **changes):
+    return kernel_step_table(tables(**changes), LAYERS, LIMITS, predictor, corrections, 0)
 
 
 def dense_s(tokens: int) -> float:
@@ -57,12 +58,14 @@ def test_several_chunks_stand_as_one_of_equal_pairs():
 
 def test_chunks_with_fewer_pairs_than_one_save_most_of_them():
     # Two of 16 on none: 256 pairs instead of 512.
-    found = step_time_s(table(), 32, 256.0, 0, 0.0, 0)[0]
-    assert found == pytest.approx(dense_s(32) + LAYERS * batch_s(32, 0, 0, 0) * (1 - SAVED_SHARE / 2))
+    for share in (0.9, 0.5):
+        saving = table(corrections=CORRECTIONS.model_copy(update={"saved_share_ratio": share}))
+        found = step_time_s(saving, 32, 256.0, 0, 0.0, 0)[0]
+        assert found == pytest.approx(dense_s(32) + LAYERS * batch_s(32, 0, 0, 0) * (1 - share / 2))
 
 
 def test_a_prefill_step_takes_its_overhead():
-    slower = kernel_step_table(tables(), LAYERS, LIMITS, 7.0, 0)
+    slower = table(corrections=CORRECTIONS.model_copy(update={"prefill_step_s": 7.0}))
     assert step_time_s(slower, 16, 128.0, 0, 0.0, 0)[0] - step_time_s(table(), 16, 128.0, 0, 0.0, 0)[0] == 7.0
     assert step_time_s(slower, 0, 0.0, 1, 17.0, 1) == step_time_s(table(), 0, 0.0, 1, 17.0, 1)
 
@@ -99,13 +102,13 @@ def test_a_profile_without_batches_of_both_is_refused():
 
 def test_the_look_up_of_the_forest_is_the_forest():
     samples = skew_samples()
-    trees, roots = skew_forest(samples, 5)
+    trees, roots = skew_forest(samples, SkewForest(trees=7, min_leaf_samples=2), 5)
     joint = table().joint._replace(trees=trees, roots=roots)
     features = skew_features(samples)
     target = np.log(samples.skewed_s / samples.even_s)
     even = features[np.random.Generator(np.random.Philox(key=[5, 0])).permutation(300)[:150]].copy()
     even[:, 5], even[:, 6] = 0.0, 1.0
-    forest = RandomForestRegressor(n_estimators=TREES, min_samples_leaf=MIN_LEAF_SAMPLES, random_state=5)
+    forest = RandomForestRegressor(n_estimators=7, min_samples_leaf=2, random_state=5)
     forest.fit(np.concatenate([features, even]), np.concatenate([target, np.zeros(150)]))
     found = [log_ratio(joint, row) for row in features.astype(np.float32)]
     np.testing.assert_allclose(found, forest.predict(features), rtol=1e-12)

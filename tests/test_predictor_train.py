@@ -21,7 +21,7 @@ from pipeline.values import EngineLimits
 
 needs_tables = pytest.mark.skipif(not Silicon.available(), reason="kernel tables need Linux x86-64")
 ENGINE = EngineLimits(tensor_parallel=1, max_running=64, max_batched_tokens=2048)
-FORESTS = ("random_forest", "extra_trees")
+LEARNT = ("random_forest", "extra_trees", "interpolation")
 
 
 @pytest.fixture(scope="module")
@@ -42,8 +42,8 @@ def without(samples: pa.Table, operation: str) -> pa.Table:
     return samples.filter(pc.not_equal(samples["operation"], operation))
 
 
-@pytest.mark.parametrize("name", FORESTS)
-def test_the_table_is_its_forest(datasheet: pa.Table, name: str) -> None:
+@pytest.mark.parametrize("name", LEARNT)
+def test_the_table_is_its_fit(datasheet: pa.Table, name: str) -> None:
     predictor, table = predictor_of(name), train(datasheet, name).table
     rng = np.random.default_rng(3)
     for operation in ("dense", "logits", "attention_prefill", "attention_decode"):
@@ -55,7 +55,7 @@ def test_the_table_is_its_forest(datasheet: pa.Table, name: str) -> None:
         np.testing.assert_allclose(look_up_s(table, operation, inputs), fitted.time_s(inputs), rtol=1e-9)
 
 
-@pytest.mark.parametrize("name", ["random_forest", "extra_trees", "roofline"])
+@pytest.mark.parametrize("name", [*LEARNT, "roofline"])
 def test_accuracy_has_every_operation_and_split(datasheet: pa.Table, name: str) -> None:
     rows = train(datasheet, name).accuracy.to_pylist()
     operations = {"dense", "logits", "attention_prefill", "attention_decode"}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_profiles import skew_samples, tables
+from kernel_profiles import CORRECTIONS, INTERPOLATION, skew_samples, tables
 from serving_reference import Reference, record
 from serving_scenarios import Request, engine, links, make_trace, mixed, option, scenario, split
 
@@ -139,7 +139,8 @@ def test_one_event_per_step_and_one_call_for_many_give_the_same_bytes(cluster, c
 @settings(max_examples=40, deadline=None)
 @given(trace=workloads(), limits=limits())
 def test_runs_of_decoding_see_the_same_unequal_lengths(trace, limits):
-    measured = kernel_step_table(tables(skew_samples()), 2, limits, 0.5, 0)
+    slower = CORRECTIONS.model_copy(update={"prefill_step_s": 0.5})
+    measured = kernel_step_table(tables(skew_samples()), 2, limits, INTERPOLATION, slower, 0)
     case = scenario(trace, engine=limits, step_table=measured)
     assert_same(Cluster(case).run(), Cluster(case, coasts=False).run(), "coasting changes something")
 

@@ -48,7 +48,7 @@ def test_the_summary_names_choice_evidence_and_bounds(warehouse: Path) -> None:
 
 
 def test_a_study_of_replays_says_how_far_they_are(tmp_path: Path) -> None:
-    metric = {"case": "gpu_8b", "source": "them", "measured": 100.0}
+    metric = {"case": "gpu_8b", "predictor": "interpolation", "source": "them", "measured": 100.0}
     rows = [
         metric | {"metric": "TTFT mean", "simulated": 97.0, "error_ratio": -0.03, "peer_error_ratio": 0.05},
         metric | {"metric": "E2E mean", "simulated": 101.0, "error_ratio": 0.01, "peer_error_ratio": -0.01},

@@ -19,6 +19,7 @@ NO_DATA = "KVPLAN_DATA is not set: synthetic traffic only, no real trace (README
 INDIFFERENT = {"place": ("routing",)}
 """Groups that make no difference to a stage: with one instance there is nothing to route."""
 Axes = dict[str, tuple[Any, ...]]
+REPLAY = "replay"
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,8 @@ class CellConfig:
 class Study:
     """A study, expanded: its cells, the axes that scatter them over jobs, the report's values, remarks for the user.
 
-    replays: the measured runs that it replays, with the seed of what is trained for them; None for a study without.
+    replays: the measured runs that it replays, the predictors (values) that it does so with, and the seed of what is
+    trained for them; None for a study without.
     """
 
     name: str
@@ -72,14 +74,14 @@ def load_study(conf: Conf, name: Any, texts: Sequence[str]) -> Study:
         if group_of(key) not in options:
             values = with_value(values, key, fixed[key])
     inside = {key: value for key, value in fixed.items() if group_of(key) not in NOT_IN_A_CELL}
-    parts = [_Parts(stage, axes[stage], options, choices, values, inside) for stage in study.grids]
+    parts = [_Parts(stage, axes[stage], options, choices, values, inside) for stage in axes]
     for setting in settings:
         if setting.is_dotted:
             _check_key(conf, setting, values, parts)
             for option in {option: None for part in parts for option in part.left_out(setting.key)}:
                 remarks.append(f"{setting.key}: not set in {setting.group}={option}, which has none (0 or null)")
     _refuse_too_many(axes, values["most_cells"])
-    cells = [cell for part in parts for cell in _cells(part, study)]
+    cells = [cell for part in parts if part.stage in study.grids for cell in _cells(part, study)]
     report = {
         "slo": values["report_slo"],
         "price": values["price"],
@@ -89,7 +91,10 @@ def load_study(conf: Conf, name: Any, texts: Sequence[str]) -> Study:
         "reference_routing": _reference(study, "route").get("routing", choices["routing"]),
     }
     scatter = {stage: grid.scatter for stage, grid in study.grids.items()}
-    replays = {"runs": values["fidelity"], "seed": values["train_seed"]} if study.replays else None
+    replays = None
+    if study.replays:
+        used = [parts[-1].values({"predictor": name})[0]["predictor"] for name in axes[REPLAY]["predictor"]]
+        replays = {"runs": values["fidelity"], "seed": values["train_seed"], "predictors": used}
     return Study(study.name, study.about, cells, scatter, report, tuple(dict.fromkeys(remarks)), replays)
 
 
@@ -115,6 +120,9 @@ def _axes(study: StudyFile, settings: Sequence[Setting]) -> tuple[dict[str, Axes
         stage: grid.values(has_data) | {key: mine[key] for key in mine if takes(stage, key)}
         for stage, grid in study.grids.items()
     }
+    if study.replays:
+        chosen = next((s.values for s in settings if s.key == "predictor"), study.replays)
+        axes[REPLAY] = {"predictor": tuple(dict.fromkeys(chosen))}
     lacking = not has_data and any(set(grid.axes_with_data) - set(mine) for grid in study.grids.values())
     return axes, [NO_DATA] if lacking else []
 
@@ -122,8 +130,8 @@ def _axes(study: StudyFile, settings: Sequence[Setting]) -> tuple[dict[str, Axes
 def _wanted(axes: Mapping[str, Axes], study: StudyFile) -> dict[str, list[str]]:
     """Options that the grids name, by group."""
     wanted: dict[str, dict[str, None]] = {}
-    for stage, grid in study.grids.items():
-        for key, values in [*axes[stage].items(), *((k, (v,)) for k, v in grid.reference.items())]:
+    for stage, stage_axes in axes.items():
+        for key, values in [*stage_axes.items(), *((k, (v,)) for k, v in _reference(study, stage).items())]:
             if not is_dotted(key):
                 wanted.setdefault(key, {}).update(dict.fromkeys(map(str, values)))
     return {group: list(options) for group, options in wanted.items()}

@@ -14,6 +14,7 @@ from pipeline.config import data_folder
 from pipeline.fidelity.runs import Runs, checksum
 from pipeline.grid import CellConfig, Study
 from pipeline.hardware.spec import Hardware
+from pipeline.predictor.base import Predictor
 from pipeline.provenance import Sources, digest, file_checksum
 from pipeline.schema import SIMULATED
 from pipeline.spec import InputError, Spec, build
@@ -30,7 +31,7 @@ OUTPUTS = {
     "trace": ("trace.npz", "trace_quality.parquet"),
     "capacity": ("capacity.json",),
     "place": tuple(f"{table}.parquet" for table in SIMULATED),
-    "replay": ("fidelity.parquet",),
+    "replay": ("fidelity.parquet", "predictor_accuracy.parquet"),
     "route": tuple(f"{table}.parquet" for table in (*SIMULATED, "routing_decisions")),
 }
 
@@ -119,10 +120,14 @@ def _check_report(report: Mapping[str, Any]) -> None:
 
 
 def _replays(plan: Plan, replays: Mapping[str, Any]) -> None:
-    """Lay out a job for each measured run that the study replays."""
+    """Lay out a job for each measured run that the study replays, and each predictor of its step times."""
+    for predictor in replays["predictors"]:
+        build(predictor, "predictor", Predictor)
     for folder in build(replays["runs"], "fidelity", Runs).folders():
-        config = {**replays, "folder": str(folder.resolve()), "checksum": checksum(folder)}
-        plan.add("replay", folder.name, config, {})
+        case = {"folder": str(folder.resolve()), "checksum": checksum(folder)}
+        for predictor in replays["predictors"]:
+            config = {"runs": replays["runs"], "seed": replays["seed"], "predictor": predictor, **case}
+            plan.add("replay", f"{folder.name} {predictor['name']}", config, {})
 
 
 def _cell_item(plan: Plan, cell: CellConfig) -> dict[str, Any]:

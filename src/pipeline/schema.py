@@ -73,16 +73,19 @@ LINK_CALIBRATION = Table("link_calibration", "hardware x tier pair", (
     _f("fit_error_ratio", "error of the fit, where one was made", "ratio", nullable=True),
     _s("source", "who measured or published it"), _s("as_of", "date of the source"),
 ))
-PREDICTOR_ACCURACY = Table("predictor_accuracy", "model x operation x split", (
+PREDICTOR_ACCURACY = Table("predictor_accuracy", "model or replayed run x predictor x operation x split", (
+    _s("case", "replayed run whose kernel tables they are; null for step samples", nullable=True),
     _s("hardware", "hardware option"), _s("model", "model option"), _i("tensor_parallel", "ranks"),
-    _s("predictor", "predictor option"), _s("operation", "operation"),
+    _s("predictor", "predictor option"),
+    _s("operation", "as in step_samples; attention_mixed: prefill and decode in one batch"),
     _s("split", "train, held_out, or table (the look-up against its forest)"),
     _i("sample_count", "samples"), _f("mape_ratio", "mean absolute relative error", "ratio"),
     _f("p95_error_ratio", "95th percentile of the absolute relative error", "ratio"),
     _s("against", "what the error is measured against, e.g. silicon_interpolated (not hardware)"),
 ))
-FIDELITY = Table("fidelity", "case x metric", (
-    _s("case", "replayed run"), _s("source", "who measured it"), _s("metric", "metric and statistic"),
+FIDELITY = Table("fidelity", "case x predictor x metric", (
+    _s("case", "replayed run"), _s("source", "who measured it"),
+    _s("predictor", "predictor option that its step times are from"), _s("metric", "metric and statistic"),
     _f("measured", "in the unit of the metric"), _f("simulated", "in the unit of the metric"),
     _f("error_ratio", "simulated / measured - 1", "ratio"),
     _f("peer_error_ratio", "the best peer's error on the same run", "ratio", nullable=True),

@@ -39,14 +39,14 @@ class StageGrid(Spec):
 
 
 class StudyFile(Spec):
-    """A study: the grid of each stage that simulates, and whether it replays real runs."""
+    """A study: the grid of each stage that simulates, and the predictors, if any, that real runs are replayed with."""
 
     name: str
     about: str
     tuning_seed: Seed
     place: StageGrid | None = None
     route: StageGrid | None = None
-    replays: bool = False
+    replays: tuple[str, ...] = ()
 
     @property
     def grids(self) -> dict[str, StageGrid]:
@@ -72,6 +72,8 @@ def read_study(conf: Conf, name: Any, settings: Sequence[Setting]) -> StudyFile:
             _check_grid(conf, grid)
         except InputError as exc:
             raise InputError(f"{where}, {stage}: {exc}") from exc
+    for predictor in study.replays:
+        conf.check_option("predictor", predictor)
     for setting in settings:
         _check_effect(study, setting)
     return study
@@ -131,10 +133,11 @@ def _check_effect(study: StudyFile, setting: Setting) -> None:
     """Raise InputError for a setting that nothing of the study can depend on."""
     if setting.group == "fidelity" and not study.replays:
         raise InputError(f"{setting.key}: study {study.name} replays no runs, so this changes nothing")
-    if not study.grids and (setting.is_sweep or setting.group not in TAKEN_WITHOUT_GRID):
+    is_taken = setting.group in (*TAKEN_WITHOUT_GRID, "predictor") and not setting.is_sweep
+    if not (study.grids or is_taken or setting.key == "predictor"):
         raise InputError(
             f"{setting.key}: given {setting.given}, but study {study.name} has no grid of simulations; it takes one "
-            f"value each of {', '.join(TAKEN_WITHOUT_GRID)}"
+            f"value each of {', '.join(TAKEN_WITHOUT_GRID)}, and one or more of predictor"
         )
 
 

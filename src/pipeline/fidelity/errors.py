@@ -1,4 +1,4 @@
-"""How far simulated times are from measured ones, per metric and statistic: the table `fidelity`."""
+"""How far simulated times are from measured ones, per metric and statistic; and the predicted times of kernels."""
 
 from __future__ import annotations
 
@@ -9,16 +9,19 @@ import pyarrow as pa
 
 from pipeline import metrics
 from pipeline.fidelity.case import Case, Floats, Ints, Times
-from pipeline.schema import FIDELITY
+from pipeline.predictor.base import Predictor
+from pipeline.predictor.kernel_accuracy import kernel_accuracy
+from pipeline.schema import FIDELITY, PREDICTOR_ACCURACY
 from pipeline.tables import from_rows
 
 PERCENTILES = {"median": 50, "P90": 90, "P95": 95, "P99": 99}
 
 
-def errors(case: Case, simulated: Times, derived: Sequence[str] = ()) -> pa.Table:
+def errors(case: Case, simulated: Times, predictor: str, derived: Sequence[str] = ()) -> pa.Table:
     """Compare a replay with its run, TTFT, TPOT and E2E x mean, median, P90, P95, P99; times from when it was taken.
 
-    derived: terms of its steps that were not measured with it; they are named beside the source.
+    predictor: what predicted its step times. derived: terms of its steps that were not measured with it; they are
+    named beside the source.
     """
     output_tokens = case.requests.output_tokens
     measured, found = statistics(case.measured, output_tokens), statistics(simulated, output_tokens)
@@ -28,6 +31,7 @@ def errors(case: Case, simulated: Times, derived: Sequence[str] = ()) -> pa.Tabl
         [
             {
                 "case": case.name,
+                "predictor": predictor,
                 "source": "; derived: ".join([case.source, *([", ".join(derived)] if derived else [])]),
                 "metric": metric,
                 "measured": value,
@@ -38,6 +42,19 @@ def errors(case: Case, simulated: Times, derived: Sequence[str] = ()) -> pa.Tabl
             for metric, value in measured.items()
         ],
     )
+
+
+def held_out_errors(case: Case, predictor: Predictor, seed: int) -> pa.Table:
+    """How well `predictor` knows the kernel tables of a case: rows of predictor_accuracy."""
+    about = {
+        "case": case.name,
+        "hardware": case.hardware,
+        "model": case.model,
+        "tensor_parallel": case.tensor_parallel,
+        "predictor": predictor.name,
+    }
+    rows = kernel_accuracy(case.kernels, predictor, seed)
+    return from_rows(PREDICTOR_ACCURACY, [{**about, **row} for row in rows])
 
 
 def statistics(times: Times, output_tokens: Ints) -> Mapping[str, float]:

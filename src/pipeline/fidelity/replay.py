@@ -11,6 +11,7 @@ from pipeline.fidelity.case import Case, Ints, RunRequests, Times
 from pipeline.fidelity.derived import all_reduce_table, experts_table
 from pipeline.fidelity.runs import Runs
 from pipeline.placement.base import Placement
+from pipeline.predictor.base import Predictor
 from pipeline.predictor.kernel_tables import KernelTables, graph_sizes, kernel_step_table
 from pipeline.predictor.step_table import StepTable
 from pipeline.routing.length import Oracle
@@ -37,12 +38,14 @@ class Replay:
     derived: tuple[str, ...]
 
 
-def replay(case: Case, runs: Runs, seed: int) -> Replay:
-    """Simulate the run of a case. Raises InputError where a part of its steps is known from nowhere."""
+def replay(case: Case, runs: Runs, predictor: Predictor, seed: int) -> Replay:
+    """Simulate the run of a case, its step times predicted by `predictor`.
+
+    Raises InputError where a part of its steps is known from nowhere.
+    """
     kernels, derived = kernels_of(case, runs)
     layers = case.shape["num_hidden_layers"]
-    overhead_s = runs.overhead_s_per_layer(case.hardware) * layers
-    table = kernel_step_table(kernels, layers, _engine(case), overhead_s, seed)
+    table = kernel_step_table(kernels, layers, _engine(case), predictor, runs.corrections(case.hardware, layers), seed)
     output = simulate(scenario_of(case, table, seed))
     return Replay(Times(np.array(output.rows.taken_s), output.first_token_s, output.last_token_s), derived)
 

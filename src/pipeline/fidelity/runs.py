@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from pipeline.predictor.corrections import Corrections, SkewForest
 from pipeline.provenance import digest, file_checksum
-from pipeline.spec import InputError, NonNegative, Sourced, Spec
+from pipeline.spec import InputError, Ratio, Sourced, Spec
 
 
 class Runs(Spec):
     """The case folders in `cases`, or `cases` itself where it is one.
 
     systems: the name of each hardware, as a case has it, in the tables of all-reduces. prefill_step_s_per_layer: by
-    hardware, as a case has it; 0 where there is none.
+    hardware, as a case has it; 0 where there is none. skew_forest, saved_share_ratio: see Corrections.
     """
 
     cases: str | None
     systems: dict[str, str]
     prefill_step_s_per_layer: dict[str, Sourced]
+    skew_forest: SkewForest
+    saved_share_ratio: Ratio
 
     def folders(self) -> list[Path]:
         """Case folders in order of their names. Raises InputError where there is none."""
@@ -40,10 +43,14 @@ class Runs(Spec):
             )
         return self.systems[hardware]
 
-    def overhead_s_per_layer(self, hardware: str) -> NonNegative:
-        """Calibrated seconds per layer of a step with a prefill on that hardware."""
+    def corrections(self, hardware: str, layer_count: int) -> Corrections:
+        """What makes whole steps of the kernels of that hardware."""
         known = self.prefill_step_s_per_layer
-        return known[hardware].value if hardware in known else 0.0
+        return Corrections(
+            skew_forest=self.skew_forest,
+            saved_share_ratio=self.saved_share_ratio,
+            prefill_step_s=known[hardware].value * layer_count if hardware in known else 0.0,
+        )
 
 
 def checksum(folder: Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from pipeline.predictor.accuracy import accuracy_row
+from pipeline.predictor.batch_fit import fitted_batches
 from pipeline.predictor.features import OPERATIONS, OperationSamples, held_out, samples_of
 from pipeline.predictor.fitted import Fitted, Regressor, fit
 from pipeline.schema import PREDICTOR_ACCURACY
@@ -23,6 +25,7 @@ if TYPE_CHECKING:  # numba takes a second to import, which only training needs
 
 OPTIONAL = ("logits", "collective")
 TABLE_POINTS = 2000
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,24 @@ class Predictor(Spec):
         """Give a fresh regressor for an operation of one or two inputs; None for the baseline alone."""
         raise NotImplementedError
 
+    def layer_s(self, rows: Floats, counts: Floats, seed: int) -> tuple[Floats, float]:
+        """Learn the time of a layer from rows (m, 2) of count and seconds.
+
+        Returns seconds (n,) of a call at `counts` (n,), and seconds per count beyond the last row.
+        """
+        timed = rows[rows[:, 1] > 0]
+        if not len(timed):
+            return np.zeros(counts.size), 0.0
+        fitted = fit(OperationSamples("dense", timed[:, :1], timed[:, 1]), self.regressor(seed, 1))
+        return fitted.time_s(counts[:, None]), fitted.slope_s()
+
+    def batches_s(self, rows: Floats, seed: int) -> tuple[list[Floats], Floats]:
+        """Learn the attention times of batches from rows (m, 5); see batch_grid for them and for what is returned.
+
+        Raises InputError as batch_coordinates.
+        """
+        return fitted_batches(rows, partial(self.regressor, seed))
+
     def train(self, step_samples: pa.Table, model: Model, engine: EngineLimits, seed: int) -> Trained:
         """Fit every operation of `step_samples` (of one hardware, model and tensor parallelism) and tabulate it.
 
@@ -73,14 +94,15 @@ class Predictor(Spec):
                 continue
             held = held_out(len(samples.time_s), self.held_out_ratio, seed, i)
             inputs = samples.inputs.shape[1]
-            partial = fit(samples.part(~held), self.regressor(seed, inputs))
+            trained = fit(samples.part(~held), self.regressor(seed, inputs))
             for split, part in (("train", samples.part(~held)), ("held_out", samples.part(held))):
-                rows.append(accuracy_row(operation, split, partial.time_s(part.inputs), part.time_s, against))
+                rows.append(accuracy_row(operation, split, trained.time_s(part.inputs), part.time_s, against))
             fits[operation], sampled[operation] = fit(samples, self.regressor(seed, inputs)), samples
         table = tabulate(fits, engine, float(sampled["attention_prefill"].inputs.sum(axis=1).max()))
         rows += [_table_row(table, operation, fits, sampled[operation], seed) for operation in fits]
         keys = {name: step_samples[name][0].as_py() for name in ("hardware", "model", "tensor_parallel")}
-        accuracy = from_rows(PREDICTOR_ACCURACY, [{**keys, "predictor": self.name, **row} for row in rows])
+        about = {"case": None, **keys, "predictor": self.name}
+        accuracy = from_rows(PREDICTOR_ACCURACY, [{**about, **row} for row in rows])
         return Trained(table, accuracy)
 
 

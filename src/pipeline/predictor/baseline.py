@@ -19,7 +19,8 @@ def terms(operation: str, inputs: Floats) -> Floats:
     """Terms (n, t) of `operation` at `inputs` (n, f).
 
     By a count x (tokens or sequences): 1, x and a ramp above each knee, since reading weights costs the same until
-    arithmetic takes over. Prefill of q over k: 1, q, q (k + q/2), q + k. Decode of d over c: 1, d, d c.
+    arithmetic takes over. Prefill of q over k: 1, q, q (k + q/2), q + k. Decode of d over c: 1, d, d c. Both in one
+    batch: all of them.
     """
     one = np.ones(len(inputs))
     if operation == "attention_prefill":
@@ -28,6 +29,9 @@ def terms(operation: str, inputs: Floats) -> Floats:
     elif operation == "attention_decode":
         d, c = inputs.T
         columns = [one, d, d * c]
+    elif operation == "attention_mixed":
+        q, k, d, c = inputs.T
+        columns = [one, q, q * (k + q / 2), q + k, d, d * c]
     else:
         x = inputs[:, 0]
         columns = [one, x, *(np.maximum(x - knee, 0.0) for knee in KNEE_TOKENS)]

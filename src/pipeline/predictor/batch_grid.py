@@ -12,35 +12,52 @@ from numpy.typing import NDArray
 from pipeline.spec import InputError
 
 Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
 COORDINATES = 4
+KINDS = {
+    "attention_prefill": "chunks alone",
+    "attention_decode": "decodes alone",
+    "attention_mixed": "both together",
+}
+"""Kinds of batches, in words."""
 
 
-def batch_grid(rows: Floats) -> tuple[list[Floats], Floats]:
-    """Coordinates of the grid, and the seconds (new, cached, decodes, KV tokens) at each point.
+def kinds_of(rows: Floats) -> dict[str, Bools]:
+    """Which of the rows (m, 5) are of each kind."""
+    chunk, decodes = rows[:, 0] > 0, rows[:, 2] > 0
+    return dict(zip(KINDS, (chunk & ~decodes, decodes & ~chunk, chunk & decodes), strict=True))
+
+
+def batch_coordinates(rows: Floats) -> list[Floats]:
+    """Coordinates of the full grid: new and cached tokens of the chunk, decodes (0 each first), KV tokens of each.
 
     rows: (m, 5) new and cached tokens of the chunk, decodes, KV tokens of each, seconds; 0 where there is none of a
-    kind. Raises InputError where chunks alone, decodes alone, or both together were not measured,
-    and for a time that is not positive.
+    kind. Raises InputError where a kind of batches was not measured, and for a time that is not positive.
     """
     if not (rows[:, 4] > 0).all():
         raise InputError(f"attention: given a time of {rows[:, 4].min()} s, expected more than 0")
+    for kind, chosen in kinds_of(rows).items():
+        if not chosen.any():
+            raise InputError(f"attention: given no batches of {KINDS[kind]}, expected some")
     grids = [np.unique(rows[:, i]) for i in range(COORDINATES)]
     grids[0], grids[2] = (np.union1d([0.0], grids[i]) for i in (0, 2))
     grids[3] = grids[3][grids[3] > 0]
+    return grids
+
+
+def batch_grid(rows: Floats) -> tuple[list[Floats], Floats]:
+    """Coordinates of the grid, and the seconds (new, cached, decodes, KV tokens) at each point, interpolated.
+
+    Raises InputError as batch_coordinates.
+    """
+    grids = batch_coordinates(rows)
     at = [np.searchsorted(grid, rows[:, i]) for i, grid in enumerate(grids)]
-    chunk, decodes = rows[:, 0] > 0, rows[:, 2] > 0
     measured = np.full([grid.size for grid in grids], np.nan)
-    parts = (
-        (chunk & ~decodes, "chunks alone"),
-        (decodes & ~chunk, "decodes alone"),
-        (chunk & decodes, "both together"),
-    )
-    for chosen, what in parts:
-        if not chosen.any():
-            raise InputError(f"attention: given no batches of {what}, expected some")
+    kinds = kinds_of(rows)
+    for chosen in kinds.values():
         measured[tuple(axis[chosen] for axis in at)] = rows[chosen, 4]
     alone = np.full((grids[0].size, grids[1].size), np.nan)
-    only = chunk & ~decodes
+    only = kinds["attention_prefill"]
     alone[at[0][only], at[1][only]] = rows[only, 4]
     alone = np.vstack([np.zeros(grids[1].size), filled(alone[1:], [grids[0][1:], grids[1]])])
     decoding = measured[0, 0, :, :]
@@ -70,18 +87,25 @@ def filled(values: Floats, grids: list[Floats]) -> Floats:
 
     Beyond the outermost points the nearest one holds.
     """
-    from scipy.interpolate import LinearNDInterpolator, NearestNDInterpolator
-
     missing = np.isnan(values)
     if not missing.any():
         return values
     points = np.stack(np.meshgrid(*(np.log2(1.0 + grid) for grid in grids), indexing="ij"), axis=-1)
-    known, wanted = points[~missing], points[missing]
-    found = np.full(len(wanted), np.nan)
-    if all(np.ptp(known[:, i]) > 0 for i in range(known.shape[1])) and len(known) > known.shape[1] + 1:
-        found = LinearNDInterpolator(known, values[~missing])(wanted)
-    outside = np.isnan(found)
-    found[outside] = NearestNDInterpolator(known, values[~missing])(wanted[outside])
     result = values.copy()
-    result[missing] = found
+    result[missing] = scattered(points[~missing], values[~missing], points[missing])
     return result
+
+
+def scattered(known: Floats, values: Floats, wanted: Floats) -> Floats:
+    """Values (n,) at the points `wanted` (n, f), from those (m,) at the points `known` (m, f), m > 0.
+
+    Linear between the points around; beyond the outermost, and where all lie in one plane, as at the nearest.
+    """
+    from scipy.interpolate import LinearNDInterpolator, NearestNDInterpolator
+
+    found = np.full(len(wanted), np.nan)
+    if np.linalg.matrix_rank(known - known[0]) == known.shape[1] and len(known) > known.shape[1] + 1:
+        found = LinearNDInterpolator(known, values)(wanted)
+    outside = np.isnan(found)
+    found[outside] = NearestNDInterpolator(known, values)(wanted[outside])
+    return np.asarray(found)

@@ -1,4 +1,4 @@
-"""Bins of the two-dimensional operations: a forest over bin numbers is piecewise constant on the bins exactly.
+"""Bins of the operations of several inputs: a forest over bin numbers is piecewise constant on the bins exactly.
 
 A forest over the raw inputs has thousands of thresholds per axis, whose table would be hundreds of megabytes. Within a
 bin (6 % wide) the physical baseline still varies with the inputs; only the ratio to it is constant.
@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 BINS_PER_OCTAVE = 12
+MOST = 2.0**40
+"""Beyond any count: edges below `most` are those below this one."""
 
 
 def bin_edges(most: float) -> Floats:
@@ -24,3 +26,10 @@ def bin_edges(most: float) -> Floats:
 def bin_numbers(edges: Floats, values: Floats) -> Floats:
     """Number of the bin of each value; a value on an edge belongs below it, as in `step_table.cell`."""
     return np.searchsorted(edges, values, side="left").astype(np.float64)
+
+
+def bin_middles(numbers: Floats) -> Floats:
+    """Middle of each bin of that number, whichever was the last."""
+    edges = bin_edges(MOST)
+    middles = np.append(0.0, (edges[1:] + edges[:-1]) / 2)
+    return np.asarray(middles[numbers.astype(np.int64)])

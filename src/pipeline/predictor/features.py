@@ -58,8 +58,8 @@ def samples_of(step_samples: pa.Table, operation: str) -> OperationSamples | Non
 
 
 def held_out(count: int, ratio: float, seed: int, component: int) -> Bools:
-    """Choose `ratio` of `count` rows, at least one, by a generator keyed with (seed, component)."""
+    """Choose `ratio` of `count` > 1 rows, one at the least and not all, by a generator keyed with (seed, component)."""
     rng = np.random.Generator(np.random.Philox(key=[seed, component]))
     chosen = np.zeros(count, dtype=bool)
-    chosen[rng.permutation(count)[: max(round(ratio * count), 1)]] = True
+    chosen[rng.permutation(count)[: min(max(round(ratio * count), 1), count - 1)]] = True
     return chosen

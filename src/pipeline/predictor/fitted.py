@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.predictor.baseline import fit_baseline, terms
+from pipeline.predictor.baseline import fit_baseline, slope_s, terms
 from pipeline.predictor.bins import bin_edges, bin_numbers
 from pipeline.predictor.features import OperationSamples
 
@@ -57,13 +57,17 @@ class Fitted:
         baseline = terms(self.operation, inputs) @ self.coefficients
         return np.asarray(baseline * self.ratio(self.features(inputs)))
 
+    def slope_s(self) -> float:
+        """Seconds per token or sequence beyond the samples of an operation by a count."""
+        return float(slope_s(self.coefficients) * self.ratio(self.features(self.most[None]))[0])
+
 
 def fit(samples: OperationSamples, regressor: Regressor | None) -> Fitted:
     """Fit baseline and regressor to `samples`."""
     inputs, operation = samples.inputs, samples.operation
     coefficients = fit_baseline(operation, inputs, samples.time_s)
     most = inputs.max(axis=0)
-    edges = tuple(bin_edges(top) for top in most) if inputs.shape[1] == 2 else ()
+    edges = tuple(bin_edges(top) for top in most) if inputs.shape[1] > 1 else ()
     fitted = Fitted(operation, coefficients, edges, regressor, most)
     if regressor is not None:
         baseline = terms(operation, inputs) @ coefficients

@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 NONE: Floats = np.zeros(0)
 NO_TREES: Floats = np.zeros((0, 3))
-SAVED_SHARE = 0.9
-"""Of the time that a missing query-key pair seems to save, where several short chunks stand as one long chunk."""
 
 
 class JointAttention(NamedTuple):
@@ -27,6 +25,7 @@ class JointAttention(NamedTuple):
     new, cached, decodes, context: ascending grids of the four coordinates; time_s: flat, in that order.
     trees (nodes, 3): feature, or -1 in a leaf; threshold, or the leaf's value; node of the right child, that of the
         left being the next one. roots: first node of each tree. They give the log of the ratio; no roots, no ratio.
+    saved_share: of the time that a missing query-key pair seems to save, where several short chunks stand as one long.
     """
 
     new: Floats
@@ -36,9 +35,10 @@ class JointAttention(NamedTuple):
     time_s: Floats
     trees: Floats
     roots: Floats
+    saved_share: float
 
 
-NO_JOINT = JointAttention(NONE, NONE, NONE, NONE, NONE, NO_TREES, NONE)
+NO_JOINT = JointAttention(NONE, NONE, NONE, NONE, NONE, NO_TREES, NONE, 0.0)
 
 
 @njit(cache=True)
@@ -106,7 +106,7 @@ def joint_attention_s(
     time_s = batch_s(j, new, max(cached, 0.0), count, mean)
     if cached < 0.0:
         missing = 1.0 - pairs / (new * new / 2)
-        saved_s = SAVED_SHARE * missing * batch_s(j, new, 0.0, 0.0, mean)
+        saved_s = j.saved_share * missing * batch_s(j, new, 0.0, 0.0, mean)
         time_s = max(time_s - saved_s, batch_s(j, 0.0, 0.0, count, mean))
     if j.roots.size > 0 and spread > 0.0:
         features = np.empty(7, np.float32)

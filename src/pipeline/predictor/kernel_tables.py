@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.predictor.batch_grid import batch_grid
+from pipeline.predictor.base import Predictor
+from pipeline.predictor.corrections import Corrections
 from pipeline.predictor.joint_attention import NO_JOINT, JointAttention
 from pipeline.predictor.skew import SkewSamples, skew_forest
 from pipeline.predictor.step_table import StepTable
@@ -40,22 +41,29 @@ class KernelTables:
 
 
 def kernel_step_table(
-    tables: KernelTables, layer_count: int, engine: EngineLimits, prefill_step_s: float, seed: int
+    tables: KernelTables,
+    layer_count: int,
+    engine: EngineLimits,
+    predictor: Predictor,
+    corrections: Corrections,
+    seed: int,
 ) -> StepTable:
-    """Compose the look-up of a model of `layer_count` layers. prefill_step_s: added to each step with a prefill.
+    """Compose the look-up of a model of `layer_count` layers, each kernel as `predictor` learns it.
 
-    Raises InputError for a grid of attention times from which nothing can be interpolated.
+    Raises InputError where a kind of attention batches was not measured.
     """
     occurs = {layer: _occurrences(layer, layer_count) for layer in tables.dense}
-    dense_s, dense_slope_s = _by_count(tables.dense, occurs, engine.max_batched_tokens)
+    dense_s, dense_slope_s = _by_count(tables.dense, occurs, engine.max_batched_tokens, predictor, seed)
     sizes = graph_sizes(engine)
     padded = np.arange(dense_s.size)
     small = padded <= sizes[-1]
     padded[small] = sizes[np.searchsorted(sizes, padded[small])]
-    logits_s, logits_slope_s = _by_count(tables.per_sequence, dict.fromkeys(tables.per_sequence, 1), engine.max_running)
-    joint = _joint(tables.attention, layer_count)
+    once = dict.fromkeys(tables.per_sequence, 1)
+    logits_s, logits_slope_s = _by_count(tables.per_sequence, once, engine.max_running, predictor, seed)
+    joint = joint_attention(tables.attention, layer_count, predictor, seed)
+    joint = joint._replace(saved_share=corrections.saved_share_ratio)
     if tables.skew is not None:
-        trees, roots = skew_forest(tables.skew, seed)
+        trees, roots = skew_forest(tables.skew, corrections.skew_forest, seed)
         joint = joint._replace(trees=trees, roots=roots)
     none, one = np.zeros(0), np.ones((1, 1))
     most = [float(min(table[:, 0].max() for table in kind.values())) for kind in (tables.dense, tables.per_sequence)]
@@ -63,7 +71,7 @@ def kernel_step_table(
         dense_s[padded], dense_slope_s, logits_s, logits_slope_s,
         np.zeros(4), none, none, one, np.zeros(3), none, none, one,
         np.array([*most, np.inf, np.inf, np.inf, np.inf]),
-        joint, prefill_step_s,
+        joint, corrections.prefill_step_s,
     )  # fmt: skip
 
 
@@ -83,22 +91,23 @@ def _occurrences(layer: str, layer_count: int) -> int:
     return 2 * layer_count if layer in TWICE_A_LAYER else layer_count
 
 
-def _by_count(tables: Mapping[str, Floats], occurs: Mapping[str, int], most: int) -> tuple[Floats, float]:
+def _by_count(
+    tables: Mapping[str, Floats], occurs: Mapping[str, int], most: int, predictor: Predictor, seed: int
+) -> tuple[Floats, float]:
     """Seconds at every count 0..n, n >= `most`, nothing at 0; and seconds per count beyond."""
     last = max(most, *(int(table[:, 0].max()) for table in tables.values()))
     counts = np.arange(last + 1, dtype=np.float64)
     total_s, total_slope_s = np.zeros(counts.size), 0.0
     for layer, table in tables.items():
-        at, time_s = table[np.argsort(table[:, 0])].T
-        slope_s = float((time_s[-1] - time_s[-2]) / (at[-1] - at[-2])) if at.size > 1 else 0.0
-        beyond = np.maximum(counts - at[-1], 0.0) * slope_s
-        total_s += occurs[layer] * (np.interp(counts, at, time_s) + beyond)
+        time_s, slope_s = predictor.layer_s(table, counts, seed)
+        total_s += occurs[layer] * time_s
         total_slope_s += occurs[layer] * slope_s
     total_s[0] = 0.0
     return total_s, total_slope_s
 
 
-def _joint(rows: Floats, layer_count: int) -> JointAttention:
-    (new, cached, decodes, context), time_s = batch_grid(rows)
+def joint_attention(rows: Floats, layer_count: int, predictor: Predictor, seed: int) -> JointAttention:
+    """Attention of `layer_count` layers, as `predictor` learns it from rows (m, 5) of batches."""
+    (new, cached, decodes, context), time_s = predictor.batches_s(rows, seed)
     flat_s = np.ascontiguousarray(time_s * layer_count).ravel()
     return NO_JOINT._replace(new=new, cached=cached, decodes=decodes, context=context, time_s=flat_s)

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.predictor.corrections import SkewForest
+
 Floats = NDArray[np.float64]
-TREES, MIN_LEAF_SAMPLES = 60, 3
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ def skew_features(s: SkewSamples) -> Floats:
     return np.column_stack([*sizes, spread / mean, s.big_context / mean])
 
 
-def skew_forest(samples: SkewSamples, seed: int) -> tuple[Floats, Floats]:
+def skew_forest(samples: SkewSamples, size: SkewForest, seed: int) -> tuple[Floats, Floats]:
     """Train on the log of the ratio; return nodes and roots of the trees as in JointAttention.
 
     Half of the rows are repeated as batches of equal lengths, whose ratio is 1.
@@ -51,7 +52,9 @@ def skew_forest(samples: SkewSamples, seed: int) -> tuple[Floats, Floats]:
     rng = np.random.Generator(np.random.Philox(key=[seed, 0]))
     even = features[rng.permutation(len(features))[: len(features) // 2]].copy()
     even[:, 5], even[:, 6] = 0.0, 1.0
-    forest = RandomForestRegressor(n_estimators=TREES, min_samples_leaf=MIN_LEAF_SAMPLES, random_state=seed, n_jobs=1)
+    forest = RandomForestRegressor(
+        n_estimators=size.trees, min_samples_leaf=size.min_leaf_samples, random_state=seed, n_jobs=1
+    )
     forest.fit(np.concatenate([features, even]), np.concatenate([target, np.zeros(len(even))]))
     nodes, roots, first = [], [], 0
     for estimator in forest.estimators_:

@@ -51,7 +51,7 @@ class StepTable(NamedTuple):
 
 def to_arrays(t: StepTable) -> dict[str, NDArray[Any]]:
     """Give the fields of a table as named arrays, to be written."""
-    joint = {f"joint_{name}": value for name, value in t.joint._asdict().items()}
+    joint = {f"joint_{name}": np.asarray(value) for name, value in t.joint._asdict().items()}
     return {name: np.asarray(value) for name, value in t._asdict().items() if name != "joint"} | joint
 
 

@@ -215,5 +215,6 @@ def _joint_s(
         view_floats(t, t.joint_time_s_at, t.joint_time_s_rows),
         view_float_table(t, t.joint_trees_at, t.joint_trees_rows, t.joint_trees_columns),
         view_floats(t, t.joint_roots_at, t.joint_roots_rows),
+        t.joint_saved_share,
     )
     return joint_attention_s(joint, float(tokens), pairs, float(requests), mean, spread, most - 1.0)

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.predictor.baseline import slope_s
 from pipeline.predictor.fitted import Fitted
 from pipeline.predictor.step_table import StepTable
 from pipeline.values import EngineLimits
@@ -46,8 +45,7 @@ def _by_count(fitted: Fitted, most: int) -> tuple[Floats, float]:
     counts = np.arange(max(most, int(fitted.most[0])) + 1, dtype=np.float64)[:, None]
     table_s = fitted.time_s(counts)
     table_s[0] = 0.0
-    last = fitted.ratio(fitted.features(counts[-1:]))[0]
-    return table_s, float(slope_s(fitted.coefficients) * last)
+    return table_s, fitted.slope_s()
 
 
 def _ratios(fitted: Fitted) -> Floats:

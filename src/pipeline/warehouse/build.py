@@ -34,6 +34,7 @@ MARTS = (
     "alternatives",
     "recommendation",
     "predictor_summary",
+    "predictor_comparison",
     "trace_summary",
     "provenance_summary",
 )

@@ -19,6 +19,7 @@ from pipeline.warehouse.statements import grain_of, select_of
 from pipeline.warehouse.summary import STAGES, claims_sentence, data_sentence, evidence_sentences
 
 Rows = list[dict[str, Any]]
+REPLAYED = ("predictor_comparison", "fidelity")
 TABLES = ("alternatives", "served_tier", "frontier", "prices", "predictor", "traces", "provenance")
 
 
@@ -39,14 +40,13 @@ def report_html(con: duckdb.DuckDBPyConnection, study: str) -> str:
     if not about:
         raise InputError(f"the warehouse holds no study {study!r}")
     page = Page(f"kvplan: study {study}")
-    rows = {
-        name: _rows(con, name, study)
-        for name in ("answers", "placement", "routing", "claims", "fidelity", "fidelity_cases", *TABLES)
-    }
+    wanted = ("answers", "placement", "routing", "claims", "fidelity_cases", *REPLAYED, *TABLES)
+    rows = {name: _rows(con, name, study) for name in wanted}
     if rows["fidelity_cases"]:
         page.heading("Held against real runs")
         page.items([f"{row['case']}: {words.fidelity(row)}" for row in rows["fidelity_cases"]])
-        page.table(grain_of("report_fidelity"), rows["fidelity"], is_open=True)
+        for name in REPLAYED:
+            page.table(grain_of(f"report_{name}"), rows[name], is_open=True)
     page.heading("Recommendation")
     grounds, doubt = _grounds(con, study, about[0]) if rows["answers"] else ("No simulations in this study.", "")
     if doubt:

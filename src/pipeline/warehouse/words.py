@@ -216,13 +216,17 @@ def findings(row: Row) -> list[str]:
 
 
 def fidelity(row: Row) -> str:
-    """How far the replay of a real run is from it."""
-    peer = row["peer_mean_absolute_error_ratio"]
+    """How far the replay of a real run is from it; with several predictors of step times, by each of them."""
+    peer, metrics = row["peer_mean_absolute_error_ratio"], count(row["metric_count"], "metric")
+    best, *others = row["predictors"]
+    errors = [percent_error(one["mean_absolute_error_ratio"]) for one in row["predictors"]]
+    found, of_best = f"mean absolute error {errors[0]} over {metrics}", ""
+    if others:
+        named = ", ".join(f"{one['predictor']} {error}" for one, error in zip(row["predictors"], errors, strict=True))
+        found, of_best = f"mean absolute error over {metrics} by predictor: {named}", f" of {best['predictor']}"
     return (
-        f"mean absolute error {percent_error(row['mean_absolute_error_ratio'])} over "
-        f"{count(row['metric_count'], 'metric')}"
-        f"{'' if peer is None else f' (the best peer: {percent_error(peer)})'}; "
-        f"worst {row['worst_metric']}, {percent_error(row['worst_error_ratio'])}"
+        f"{found}{'' if peer is None else f' (the best peer: {percent_error(peer)})'}; "
+        f"worst{of_best} {best['worst_metric']}, {percent_error(best['worst_error_ratio'])}"
     )
 
 

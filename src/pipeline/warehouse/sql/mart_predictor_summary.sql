@@ -1,10 +1,10 @@
--- One row per study, hardware, model, ranks, predictor and operation: how well step times are predicted.
+-- One row per study, hardware or replayed run, model, ranks, predictor and operation: how well step times are predicted.
 -- held_out_count: samples held out
 -- held_out_mape_ratio: mean absolute relative error on them [ratio]
 -- held_out_p95_error_ratio: 95th percentile of the absolute relative error on them [ratio]
 -- table_mape_ratio: mean absolute relative error of the look-up that simulations use, against its forest [ratio]
 select
-    study, hardware, model, tensor_parallel, predictor, operation,
+    study, "case", hardware, model, tensor_parallel, predictor, operation,
     max(sample_count) filter (split = 'held_out') as held_out_count,
     max(mape_ratio) filter (split = 'held_out') as held_out_mape_ratio,
     max(p95_error_ratio) filter (split = 'held_out') as held_out_p95_error_ratio,

@@ -1,5 +1,5 @@
 -- How far replays of real runs are from what was measured
-select "case", metric, measured, simulated, error_ratio, peer_error_ratio, source
+select "case", predictor, metric, measured, simulated, error_ratio, peer_error_ratio, source
 from fidelity
 where study = $study
 order by all

@@ -1,9 +1,15 @@
--- Real runs that were replayed
+-- Real runs that were replayed, each with the predictors of its step times, best first
 select
-    "case", count(*) as metric_count, avg(abs(error_ratio)) as mean_absolute_error_ratio,
-    avg(abs(peer_error_ratio)) as peer_mean_absolute_error_ratio,
-    arg_max(metric, abs(error_ratio)) as worst_metric, arg_max(error_ratio, abs(error_ratio)) as worst_error_ratio
-from fidelity
-where study = $study
+    "case", any_value(metric_count) as metric_count,
+    any_value(peer_mean_absolute_error_ratio) as peer_mean_absolute_error_ratio,
+    list(
+        {
+            'predictor': predictor, 'mean_absolute_error_ratio': mean_absolute_error_ratio,
+            'worst_metric': worst_metric, 'worst_error_ratio': worst_error_ratio
+        }
+        order by mean_absolute_error_ratio, predictor
+    ) as predictors
+from predictor_comparison
+where study = $study and metric_count is not null
 group by "case"
 order by "case"

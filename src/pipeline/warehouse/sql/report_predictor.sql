@@ -1,4 +1,4 @@
 -- Error of the predicted step times
-select * exclude (study)
+select * exclude (study, "case")
 from predictor_summary
-where study = $study
+where study = $study and "case" is null
