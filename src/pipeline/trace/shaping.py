@@ -12,7 +12,7 @@ from pipeline.trace.selection import take
 
 WARM_UP_RATIO = 0.25
 """Share of the time over which sessions start that is not judged."""
-LONG_SESSION_QUANTILE, WARM_UP_SESSIONS = 0.95, 1.5
+LONG_SESSION_QUANTILE, WARM_UP_SESSIONS = 0.95, 1.25
 """The warm-up is to last as long as so many sessions of a length that so many do not exceed."""
 
 
