@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from pipeline import metrics, tables
+from pipeline.parse import plan_of
 from pipeline.schema import TABLES, TIMELINE
 from pipeline.spec import InputError, build
 from pipeline.values import Engine, Load, Model, Slo
@@ -200,3 +201,16 @@ def test_metrics_by_hand() -> None:
     assert metrics.meets_slo(np.array([np.nan]), np.array([np.nan]), 300, 1).tolist() == [False]
     assert metrics.slo_attainment_ratio(np.array([True, False])) == 0.5
     assert metrics.goodput_per_s(np.array([True, True, False]), 4.0) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("tiers.dram_bytes=1e30", "tiers.dram_bytes: given 1e\\+30"),
+        ("tiers=shape_1_8_64 tiers.shape=[1,8,1e20]", "tiers.shape: given"),
+        ("load.share_of_capacity_ratio=70", "load.share_of_capacity_ratio: given 70"),
+    ],
+)
+def test_a_slip_of_many_orders_is_refused(setting: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        plan_of(Path(__file__).resolve().parents[1], {"study": "smoke", "set": setting})

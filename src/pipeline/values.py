@@ -10,6 +10,8 @@ from pydantic import Field, model_validator
 from pipeline.spec import Count, Name, NonNegative, OpenRatio, Positive, Sourced, Spec
 
 TIERS = ("hbm", "dram", "ssd", "remote")
+MOST_BYTES, MOST_SHARE = 1e16, 10.0
+"""What no tier of an instance holds, and no study of overload asks for: slips, as 70 for 70 %."""
 DTYPE_BYTES = {"bfloat16": 2.0, "float16": 2.0, "fp8": 1.0, "int4": 0.5}
 Dtype = Literal["bfloat16", "float16", "fp8", "int4"]
 Role = Literal["prefill", "decode", "mixed"]
@@ -137,9 +139,11 @@ class Tiers(Spec):
     """KV capacity of one instance, all its ranks together: DRAM and SSD in bytes, or as multiples of HBM's."""
 
     name: Name
-    hbm_kv_bytes: Positive | None = Field(description="null: what the engine leaves for KV, which is also the most")
-    dram_bytes: NonNegative | None
-    ssd_bytes: NonNegative | None
+    hbm_kv_bytes: Positive | None = Field(
+        le=MOST_BYTES, description="null: what the engine leaves for KV, which is also the most"
+    )
+    dram_bytes: NonNegative | None = Field(le=MOST_BYTES)
+    ssd_bytes: NonNegative | None = Field(le=MOST_BYTES)
     shape: tuple[Positive, NonNegative, NonNegative] | None = Field(description="HBM : DRAM : SSD, as 1, 8, 64")
 
     @model_validator(mode="after")
@@ -155,7 +159,7 @@ class Tiers(Spec):
     def capacity_bytes(self, engine_kv_bytes: float) -> tuple[float, float, float, float]:
         """KV bytes of one instance in each of TIERS, where the engine leaves `engine_kv_bytes` of HBM for KV.
 
-        Raises ValueError when more HBM is asked for than is left.
+        Raises ValueError when more HBM is asked for than is left, and for a tier of an absurd size.
         """
         hbm = engine_kv_bytes if self.hbm_kv_bytes is None else self.hbm_kv_bytes
         if hbm > engine_kv_bytes:
@@ -164,6 +168,10 @@ class Tiers(Spec):
             )
         if self.shape is not None:
             unit = hbm / self.shape[0]
+            if unit * max(self.shape[1:]) > MOST_BYTES:
+                raise ValueError(
+                    f"tiers.shape: given {list(self.shape)}, which makes a tier of more than {MOST_BYTES:.0e} bytes"
+                )
             return hbm, unit * self.shape[1], unit * self.shape[2], 0.0
         return hbm, self.dram_bytes or 0.0, self.ssd_bytes or 0.0, 0.0
 
@@ -228,7 +236,7 @@ class Price(Spec):
 class Load(Spec):
     """How hard the cluster is driven: a share of its own simulated capacity, or a rate."""
 
-    share_of_capacity_ratio: Positive | None = None
+    share_of_capacity_ratio: Positive | None = Field(None, le=MOST_SHARE)
     rate_per_s: Positive | None = None
 
     @model_validator(mode="after")
