@@ -16,15 +16,20 @@ from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "src"))
 
-from pipeline import tables
-from pipeline.cell import Cell
-from pipeline.predictor.step_table import from_arrays
-from pipeline.runs import make_plant, scenario_of
-from pipeline.serving import recorder
-from pipeline.serving.simulate import simulate
-from pipeline.trace.request_trace import RequestTrace
+from pipeline.provenance import set_numba_cache  # noqa: E402
+
+set_numba_cache(ROOT / "results")  # keyed by the source: what an older version compiled is not taken
+
+from pipeline import tables  # noqa: E402
+from pipeline.cell import Cell  # noqa: E402
+from pipeline.predictor.step_table import from_arrays  # noqa: E402
+from pipeline.runs import make_plant, scenario_of  # noqa: E402
+from pipeline.serving import recorder  # noqa: E402
+from pipeline.serving.simulate import simulate  # noqa: E402
+from pipeline.trace.request_trace import RequestTrace  # noqa: E402
 
 GAP_S = 1.0
 """Between the last arrival of one copy and the first of the next."""

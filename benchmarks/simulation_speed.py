@@ -5,7 +5,7 @@ python benchmarks/simulation_speed.py --peer /path/to/python > out.json
 `--peer` is the Python of an environment of its own that holds ai-dynamo==1.3.1 (pip install ai-dynamo==1.3.1), whose
 `dynamo.replay` is given the same requests; without it ours runs alone. Traces are read under KVPLAN_DATA. Figures are
 CPU seconds of one process pinned to one core, the median of `--repeats`, ours and the peer's in turn; *marginal* is
-what the requests cost beyond the start: the CPU of so many copies of the trace less that of one, over the requests
+what the requests cost beyond the start: the CPU of the most copies of the trace less that of one, over the requests
 added.
 
 * azure: Azure's conversations, 4 mixed instances, round robin; 1, 4 and 16 copies (the peer: 1 and 4).
@@ -53,7 +53,6 @@ def cell_values(trace: str, routing: str, instances: int) -> dict[str, Any]:
     settings = [f"trace={trace}", f"routing={routing}", "cluster=mixed_4", "tiers=hbm_only", "seed=0", "load=rate_1"]
     study = load_study(Conf(ROOT / "conf"), "default", settings)
     values = dict(next(cell.values for cell in study.cells if cell.stage == "route"))
-    values["tiers"] = next(cell.values["tiers"] for cell in study.cells if cell.stage == "place")
     (pool,) = values["cluster"]["pools"]
     return values | {"cluster": values["cluster"] | {"pools": [pool | {"count": instances}]}}
 
@@ -128,8 +127,9 @@ def _medians(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {name: median(run[name] for run in runs) for name in names}
 
 
-def _marginal(by_copies: Mapping[int, Mapping[str, Any]], requests: int, most: int) -> float:
-    """Requests per CPU-second beyond the start, between one copy and `most`."""
+def _marginal(by_copies: Mapping[int, Mapping[str, Any]], requests: int) -> float:
+    """Requests per CPU-second beyond the start, between one copy and the most."""
+    most = max(by_copies)
     return requests * (most - 1) / (by_copies[most]["cpu_s"] - by_copies[1]["cpu_s"])
 
 
@@ -160,7 +160,7 @@ def case(name: str, python: str | None, repeats: int) -> dict[str, Any]:
             found[who] = {
                 "by_copies": by_copies,
                 "requests_per_cpu_s": requests / by_copies[1]["cpu_s"],
-                "marginal_requests_per_cpu_s": _marginal(by_copies, requests, most),
+                "marginal_requests_per_cpu_s": _marginal(by_copies, requests),
             }
     if "peer" in found:
         ratios = ("requests_per_cpu_s", "marginal_requests_per_cpu_s")
