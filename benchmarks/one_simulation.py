@@ -17,23 +17,22 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "src"))
+sys.path[:0] = [str(ROOT / "src"), str(ROOT / "workflow/scripts")]
 
 from pipeline.provenance import set_numba_cache  # noqa: E402
 
 set_numba_cache(ROOT / "results")  # keyed by the source: what an older version compiled is not taken
 
-from pipeline import tables  # noqa: E402
+import _inputs  # noqa: E402
+
 from pipeline.cell import Cell  # noqa: E402
-from pipeline.predictor.step_table import from_arrays  # noqa: E402
-from pipeline.runs import make_plant, scenario_of  # noqa: E402
+from pipeline.runs import scenario_of  # noqa: E402
 from pipeline.serving import recorder  # noqa: E402
 from pipeline.serving.simulate import simulate  # noqa: E402
 from pipeline.trace.request_trace import RequestTrace  # noqa: E402
 
 GAP_S = 1.0
 """Between the last arrival of one copy and the first of the next."""
-CALIBRATED = ("link_calibration", "constants", "step_samples")
 
 
 def repeated(trace: RequestTrace, copies: int, rate_factor: float) -> RequestTrace:
@@ -65,8 +64,7 @@ def run(task: dict[str, Any]) -> dict[str, Any]:
     """Simulate and measure."""
     folder = Path(task["prepared"])
     cell = Cell.of(task["values"])
-    table = from_arrays(tables.read_arrays(folder / "step_table.npz"))
-    plant = make_plant(table, *(tables.read(folder / f"{name}.parquet") for name in CALIBRATED))
+    plant = _inputs.plant(folder, folder)
     trace = cell.trace.jittered(cell.trace.load(cell.seed, cell.max_context_tokens).trace, cell.seed)
     scenario = scenario_of(cell, repeated(trace, task["copies"], task["rate_factor"]), plant)
     before_s = time.process_time()

@@ -12,10 +12,11 @@ import numpy as np
 from routing_pools import pool
 
 from pipeline.routing.base import Arrival, PoolView, RequestView
+from pipeline.serving import world
 from pipeline.serving.dispatch import keyed_rng
 from pipeline.serving.engine import Engines
 from pipeline.serving.scenario import Decisions, Scenario
-from pipeline.serving.state import COMPLETED
+from pipeline.serving.state import COMPLETED, STATES
 
 ROLES = ["prefill", "decode", "mixed"]
 
@@ -79,10 +80,11 @@ class PlainPool:
                 number -= 1
             self.last_poll = (number, number * interval_s)
         if self.last_poll != last:
-            self.seen = self.engines.poll(self.first, self.count, self.last_poll[1])
+            self.seen = np.zeros((self.count, STATES), np.int64)
+            world.poll(self.engines.world, self.first, self.last_poll[1], self.seen)
 
     def stream(self, stay: int, now_s: float) -> None:
-        self.engines.settle(self.first, self.count)
+        world.settle(self.engines.world, self.first, self.count)
         for request, sent in self.sent.items():
             row = self.engines.rows[request + stay * self.scenario.trace.request_count]
             seen = int(row.generated_tokens) - int(row.last_token_s > now_s)

@@ -3,6 +3,9 @@
 A tuple of arrays costs two reference counts per array and call, ten times the work of a list operation. A record is
 one numpy structured scalar whose memory goes on with its arrays; compiled functions get a pointer and make views.
 A record is used in place: copying it copies the numbers but not its arrays.
+
+A header is the same for arrays that stand elsewhere: numbers and addresses. Handing an array over from Python costs a
+good part of a microsecond, an address nothing. Whoever makes a header keeps it alive, and what it points to.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import from_dtype, njit, types
 from numba.extending import intrinsic
 from numba.np.numpy_support import carray
 from numpy.typing import NDArray
@@ -97,6 +100,27 @@ def found(kind: Any) -> Any:
         return kind(address), generate
 
     return intrinsic(type_found)
+
+
+def record_at(kind: np.dtype[Any]) -> Any:
+    """Make what finds, in compiled code, the record of `kind` at an address."""
+    return found(from_dtype(kind))
+
+
+def array_at(kind: np.dtype[Any]) -> Any:
+    """Make what finds, in compiled code, an array of `kind` at an address, for `carray`."""
+    return found(types.CPointer(from_dtype(kind)))
+
+
+ints_at = array_at(np.dtype(np.int64))
+
+
+def make_header(kind: np.dtype[Any], **values: Any) -> NDArray[Any]:
+    """Make one record of `kind`, shape (1,), with the given values; for an array, its address."""
+    header = np.zeros(1, kind)
+    for name, value in values.items():
+        header[name] = address_of(value) if isinstance(value, np.ndarray) else value
+    return header
 
 
 def address_of(memory: np.record | NDArray[Any]) -> int:

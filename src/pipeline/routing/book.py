@@ -9,9 +9,9 @@ import numpy as np
 from numba import njit
 from numba.np.numpy_support import carray
 
+from pipeline.records import array_at, ints_at, record_at
 from pipeline.routing import prefix_index
 from pipeline.routing.instances import Instances, Ints, instances_at
-from pipeline.routing.memory import array_at, ints_at, record_at
 
 GRAIN = 1024.0  # predicted tokens are booked in 1/1024 of a token: sums of those are exact, so the book never drifts
 MOST_TOKENS = 2.0**32  # of one prediction: with more, the sums would no longer be exact

@@ -9,7 +9,7 @@ from numba import njit
 from numba.np.numpy_support import carray
 from numpy.typing import NDArray
 
-from pipeline.routing.memory import array_at
+from pipeline.records import array_at
 from pipeline.spec import InputError
 from pipeline.values import Role
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from pipeline.records import address_of
+from pipeline.records import address_of, make_header
 from pipeline.routing import book
 from pipeline.routing.base import Drain, PoolView
 from pipeline.routing.instances import Instances
-from pipeline.routing.memory import make_header
 from pipeline.routing.prefix_index import PrefixIndex
 from pipeline.values import Role
 

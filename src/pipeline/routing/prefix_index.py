@@ -9,9 +9,8 @@ from numba import njit
 from numba.np.numpy_support import carray
 from numpy.typing import NDArray
 
-from pipeline.records import address_of
+from pipeline.records import address_of, array_at, ints_at, make_header, record_at
 from pipeline.routing.instances import Ints
-from pipeline.routing.memory import ints_at, make_header, numbers_at, record_at, words_at
 
 Words = NDArray[np.uint64]
 Numbers = NDArray[np.int32]
@@ -54,6 +53,7 @@ PREFIX_INDEX = np.dtype(
 """Addresses of the arrays of PrefixArrays, and their shapes."""
 
 index_at = record_at(PREFIX_INDEX)
+_numbers_at, _words_at = array_at(np.dtype(np.int32)), array_at(np.dtype(np.uint64))
 
 
 @njit(inline="always")
@@ -61,13 +61,13 @@ def _arrays(address: int) -> PrefixArrays:
     x = index_at(address)
     nodes = (x.instance_count, x.node_count)
     return PrefixArrays(
-        carray(words_at(x.holders), (x.block_count, x.word_count)),
+        carray(_words_at(x.holders), (x.block_count, x.word_count)),
         carray(ints_at(x.capacity_blocks), (x.instance_count,)),
         carray(ints_at(x.used_blocks), (x.instance_count,)),
-        carray(numbers_at(x.block), nodes),
-        carray(numbers_at(x.older), nodes),
-        carray(numbers_at(x.newer), nodes),
-        carray(numbers_at(x.table), (x.instance_count, x.place_count)),
+        carray(_numbers_at(x.block), nodes),
+        carray(_numbers_at(x.older), nodes),
+        carray(_numbers_at(x.newer), nodes),
+        carray(_numbers_at(x.table), (x.instance_count, x.place_count)),
         x.shift,
     )
 

@@ -9,9 +9,9 @@ import numpy as np
 from numba import njit
 from numba.np.numpy_support import carray
 
+from pipeline.records import array_at, ints_at, record_at
 from pipeline.routing import book
 from pipeline.routing.instances import backlog_s
-from pipeline.routing.memory import array_at, ints_at, record_at
 from pipeline.serving import world
 from pipeline.serving.inbox import pop, push
 from pipeline.serving.state import COMPLETED, ENTRY, IN_BATCH, KV_BLOCKS, QUEUED, STATES, Ints, row_at

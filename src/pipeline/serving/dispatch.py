@@ -10,13 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.placement.stack import HBM
-from pipeline.records import address_of
+from pipeline.records import address_of, make_header
 from pipeline.routing.base import Arrival, PoolView, RequestView, RouterState
 from pipeline.routing.book import MOST_TOKENS
 from pipeline.routing.instances import make_instances
 from pipeline.routing.ledger import Ledger
 from pipeline.routing.length import LengthPredictor
-from pipeline.routing.memory import make_header
 from pipeline.routing.prefix_index import PrefixIndex
 from pipeline.serving.desk import DECISION, DESK, POOL, REFUSED, REQUEST, prepare, send
 from pipeline.serving.engine import Engines

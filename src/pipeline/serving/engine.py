@@ -13,11 +13,9 @@ from pipeline.serving.link import accounts_of, make_links
 from pipeline.serving.scenario import InstanceUse, Scenario
 from pipeline.serving.state import (
     FED,
-    STATES,
     WRITTEN,
     Engine,
     Floats,
-    Ints,
     Rows,
     batch_s,
     bins,
@@ -108,19 +106,6 @@ class Engines:
         """
         arrived_s, left_s = world.load(self.world, instance, source_instance, row, now_s)
         return arrived_s, left_s
-
-    def poll(self, first: int, count: int, poll_time_s: float) -> Ints:
-        """What a poll saw of `count` instances from `first` on, (count, 3): waiting, running, KV blocks in use.
-
-        All engines must have run past that time, and the time be that of the last poll before the present.
-        """
-        seen = np.zeros((count, STATES), np.int64)
-        world.poll(self.world, first, poll_time_s, seen)
-        return seen
-
-    def settle(self, first: int, count: int) -> None:
-        """Bring the rows at `count` instances from `first` on up to date: a run of decoding is booked at its end."""
-        world.settle(self.world, first, count)
 
     def close(self, end_s: float) -> tuple[list[InstanceUse], Floats]:
         """Settle all accounts up to the end; return how the instances and their links were used."""

@@ -8,19 +8,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import types
-
 from pipeline.eviction.base import STATE_TYPE
 from pipeline.placement.state import STACK_TYPE
 from pipeline.predictor.step_time import TABLE_TYPE
-from pipeline.records import found
+from pipeline.records import found, record_at
 from pipeline.serving.link import LINKS_TYPE
-from pipeline.serving.state import ENGINE_TYPE, LOG_TYPE
+from pipeline.serving.state import ENGINE_TYPE, LOG
 
 engine_at: Any = found(ENGINE_TYPE)
 stack_at: Any = found(STACK_TYPE)
 policy_at: Any = found(STATE_TYPE)
 links_at: Any = found(LINKS_TYPE)
 table_at: Any = found(TABLE_TYPE)
-log_at: Any = found(LOG_TYPE)
-ints_at: Any = found(types.CPointer(types.int64))
+log_at: Any = record_at(LOG)

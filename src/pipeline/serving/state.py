@@ -10,12 +10,12 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit, typeof, types
+from numba import njit, typeof
 from numba.np.numpy_support import carray
 from numpy.typing import NDArray
 
 from pipeline.placement.stack import Stack, StackPolicies
-from pipeline.records import address_of, found, make_record, view_float_table, view_ints
+from pipeline.records import ints_at, make_header, make_record, record_at, view_float_table, view_ints
 from pipeline.values import TIERS
 
 Ints = NDArray[np.int64]
@@ -141,7 +141,8 @@ _ENGINE: list[tuple[Any, ...]] = [
 
 ENTRY = np.dtype([("time_s", np.float64), ("kind", np.int64), ("instance", np.int64), ("row", np.int64)], align=True)
 WRITTEN, FED = range(2)
-_LOG: list[tuple[Any, ...]] = [(name, np.int64) for name in ("entries_at", "feed_at", "counts_at", "room")]
+LOG = np.dtype([(name, np.int64) for name in ("entries", "feed", "counts", "room")], align=True)
+"""Addresses of what `make_log` is given, and the entries after which one more step may not fit."""
 
 
 class Machine(NamedTuple):
@@ -200,16 +201,13 @@ def make_engine(
     return engine
 
 
-def make_log(entries: NDArray[Any], feed: NDArray[Any], counts: Ints, row_count: int) -> np.record:
+def make_log(entries: NDArray[Any], feed: NDArray[Any], counts: Ints, row_count: int) -> NDArray[Any]:
     """Make the log of a simulation over memory for its entries, see `log_memory`.
 
     entries: what happened that events follow from, until it is read. feed: first tokens and completions, all of them.
     counts: (2,) of each how many were WRITTEN and FED.
     """
-    log = make_record(_LOG, {})
-    log.entries_at, log.feed_at, log.counts_at = address_of(entries), address_of(feed), address_of(counts)
-    log.room = entries.size - 2 * row_count
-    return log
+    return make_header(LOG, entries=entries, feed=feed, counts=counts, room=entries.size - 2 * row_count)
 
 
 def log_memory(row_count: int) -> tuple[NDArray[Any], NDArray[Any], Ints]:
@@ -218,10 +216,8 @@ def log_memory(row_count: int) -> tuple[NDArray[Any], NDArray[Any], Ints]:
 
 
 ENGINE_TYPE = typeof(make_engine(0, 1, 1, 1, 0, 2))
-LOG_TYPE = typeof(make_log(*log_memory(1), 1))
-_row: Any = found(typeof(make_rows(1)).dtype)
-_entry: Any = found(typeof(log_memory(1)[0]).dtype)
-_ints: Any = found(types.CPointer(types.int64))
+_row: Any = record_at(ROW)
+_entry: Any = record_at(ENTRY)
 ROW_BYTES, ENTRY_BYTES = ROW.itemsize, ENTRY.itemsize
 
 
@@ -234,7 +230,7 @@ def row_at(rows: int, row: int) -> Row:
 @njit(cache=True)
 def block_ids(x: Machine) -> Ints:
     """View the block ids of the trace."""
-    return carray(_ints(x.ids), (x.id_count,))
+    return carray(ints_at(x.ids), (x.id_count,))
 
 
 @njit(cache=True)
@@ -285,23 +281,23 @@ def _write(address: int, kind: int, row: int, instance: int, time_s: float) -> N
 @njit(cache=True)
 def write_log(log: Any, kind: int, row: int, instance: int, time_s: float) -> None:
     """Add an entry that an event follows from; the caller knows that there is room."""
-    counts = _ints(log.counts_at)
-    _write(log.entries_at + counts[WRITTEN] * ENTRY_BYTES, kind, row, instance, time_s)
+    counts = ints_at(log.counts)
+    _write(log.entries + counts[WRITTEN] * ENTRY_BYTES, kind, row, instance, time_s)
     counts[WRITTEN] += 1
 
 
 @njit(cache=True)
 def feed(log: Any, kind: int, row: int, instance: int, time_s: float) -> None:
     """Tell routers of a first token or a completion."""
-    counts = _ints(log.counts_at)
-    _write(log.feed_at + counts[FED] * ENTRY_BYTES, kind, row, instance, time_s)
+    counts = ints_at(log.counts)
+    _write(log.feed + counts[FED] * ENTRY_BYTES, kind, row, instance, time_s)
     counts[FED] += 1
 
 
 @njit(cache=True)
 def written(log: Any) -> int:
     """Entries that wait to be read."""
-    return _ints(log.counts_at)[WRITTEN]
+    return ints_at(log.counts)[WRITTEN]
 
 
 @njit(cache=True)

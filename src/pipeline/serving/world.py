@@ -13,13 +13,14 @@ from numba.np.numpy_support import carray
 from pipeline.eviction.base import PolicyFunctions
 from pipeline.placement.base import ONBOARD
 from pipeline.placement.stack import DRAM, HBM, SSD, StackPolicies, account
+from pipeline.records import ints_at
 from pipeline.serving import agenda
 from pipeline.serving.agenda import ENGINE, clock_s, fill, second_s
 from pipeline.serving.blocks import charge_moves, give_back, used_blocks
 from pipeline.serving.coast import can_coast, coast, end_run
 from pipeline.serving.link import occupy, occupy_handoff
 from pipeline.serving.observe import observe, read_poll
-from pipeline.serving.packed import engine_at, ints_at, links_at, log_at, policy_at, stack_at, table_at
+from pipeline.serving.packed import engine_at, links_at, log_at, policy_at, stack_at, table_at
 from pipeline.serving.queues import enqueue
 from pipeline.serving.schedule import REMOTE_LOAD, arrived
 from pipeline.serving.state import DONE, WAITING, Ints, Machine, log_has_room, row_at, written
