@@ -81,10 +81,10 @@ class PlainPool:
             self.last_poll = (number, number * interval_s)
         if self.last_poll != last:
             self.seen = np.zeros((self.count, STATES), np.int64)
-            world.poll(self.engines.world, self.first, self.last_poll[1], self.seen)
+            world.poll(self.engines.world, self.first, self.last_poll[1], now_s, self.seen)
 
     def stream(self, stay: int, now_s: float) -> None:
-        world.settle(self.engines.world, self.first, self.count)
+        world.settle(self.engines.world, self.first, self.count, now_s)
         for request, sent in self.sent.items():
             row = self.engines.rows[request + stay * self.scenario.trace.request_count]
             seen = int(row.generated_tokens) - int(row.last_token_s > now_s)

@@ -58,11 +58,13 @@ def limits(draw, asynchronous: bool = False):
 
 
 def one_at_a_time(patch) -> None:
-    """Let engines be asked again before every boundary of a step."""
+    """Let engines be asked again before every boundary of a step, those too of which nothing is to be heard."""
     whole = Engines.advance
 
     def advance(self, limit_s):
         first_s, _ = whole(self, -np.inf)
+        for machine in self._engines:
+            machine.quiet_s = 0.0
         return whole(self, min(limit_s, np.nextafter(first_s, np.inf)))
 
     patch.setattr(Engines, "advance", advance)

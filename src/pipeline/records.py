@@ -10,7 +10,9 @@ good part of a microsecond, an address nothing. Whoever makes a header keeps it 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -27,21 +29,32 @@ def make_record(numbers: list[tuple[Any, ...]], arrays: Mapping[str, NDArray[Any
 
     An array `x` is found through the fields x_at (bytes from the start), x_rows and x_columns.
     """
-    fields = [(f"{name}_{part}", np.int64) for name in arrays for part in ("at", "rows", "columns")]
-    header = np.dtype([*numbers, *fields], align=True)
-    places, end = {}, _aligned(header.itemsize)
-    for name, array in arrays.items():
-        places[name] = end
-        end = _aligned(end + array.nbytes)
+    shapes = tuple((name, array.shape, array.dtype) for name, array in arrays.items())
+    header, places, end = _layout(tuple(numbers), shapes)
     memory = np.zeros(end + CACHE_LINE_BYTES, np.uint8)
     memory = memory[-memory.ctypes.data % CACHE_LINE_BYTES :][:end]
     record: np.record = memory[: header.itemsize].view(header).view(np.recarray)[0]
-    for name, array in arrays.items():
-        np.ndarray(array.shape, array.dtype, memory.data, places[name])[...] = array
-        record[f"{name}_at"] = places[name]
-        record[f"{name}_rows"] = array.shape[0]
-        record[f"{name}_columns"] = array.shape[1] if array.ndim == 2 else 1
+    record["address"] = memory.ctypes.data
+    for (name, shape, kind), place in zip(shapes, places, strict=True):
+        np.ndarray(shape, kind, memory.data, place)[...] = arrays[name]
+        record[f"{name}_at"] = place
+        record[f"{name}_rows"] = shape[0]
+        record[f"{name}_columns"] = shape[1] if len(shape) == 2 else 1
     return record
+
+
+@lru_cache
+def _layout(
+    numbers: tuple[tuple[Any, ...], ...], shapes: tuple[tuple[str, tuple[int, ...], np.dtype[Any]], ...]
+) -> tuple[np.dtype[Any], list[int], int]:
+    """Fields of a record, where each array starts, and where the last one ends."""
+    fields = [(f"{name}_{part}", np.int64) for name, _, _ in shapes for part in ("at", "rows", "columns")]
+    header = np.dtype([*numbers, *fields, ("address", np.int64)], align=True)
+    places, end = [], _aligned(header.itemsize)
+    for _, shape, kind in shapes:
+        places.append(end)
+        end = _aligned(end + math.prod(shape) * kind.itemsize)
+    return header, places, end
 
 
 def _aligned(size_bytes: int) -> int:
@@ -125,5 +138,4 @@ def make_header(kind: np.dtype[Any], **values: Any) -> NDArray[Any]:
 
 def address_of(memory: np.record | NDArray[Any]) -> int:
     """Where the memory of a record or an array begins; whoever uses the address keeps it alive."""
-    interface: dict[str, Any] = memory.__array_interface__
-    return int(interface["data"][0])
+    return int(memory["address"]) if isinstance(memory, np.record) else memory.ctypes.data

@@ -22,14 +22,21 @@ TOKENS, SEQUENCES, NEW, PROMPT, DECODES, CONTEXT = range(6)
 
 
 def pack(table: StepTable) -> TableRecord:
-    """Copy a step table into one record."""
+    """Copy a step table into one record; `least_decode_s`: no step in which someone decodes takes less."""
     fields = to_arrays(table)
     arrays = {name: np.asarray(value, np.float64) for name, value in fields.items() if value.ndim}
     numbers = {name: float(value) for name, value in fields.items() if not value.ndim}
+    numbers["least_decode_s"] = _least_s(table.dense_s, table.dense_slope_s)
+    numbers["least_decode_s"] += _least_s(table.logits_s, table.logits_slope_s)
     record = make_record([(name, np.float64) for name in numbers], arrays)
     for name, value in numbers.items():
         record[name] = value
     return record
+
+
+def _least_s(by_count_s: Floats, slope_s: float) -> float:
+    """The least that a count of one or more takes."""
+    return float(by_count_s[min(1, by_count_s.size - 1) :].min()) if slope_s >= 0 else 0.0
 
 
 TABLE_TYPE = typeof(pack(constant_step_table(1.0)))

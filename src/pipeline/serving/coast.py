@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from numba import njit
 
+from pipeline.placement.stack import can_hold
 from pipeline.predictor.step_time import (
     TableRecord,
     cell,
@@ -39,6 +40,8 @@ from pipeline.serving.state import (
 from pipeline.serving.step import check_duration, count_steps
 
 FAR = 2**31 - 1
+QUIET = 1 - 1e-9
+"""Keeps the sum of many steps from being less than so many times the least by rounding."""
 ZERO, ONE = int64(0), int64(1)
 
 
@@ -86,9 +89,21 @@ def coast(x: Machine, table: TableRecord, limit_s: float) -> bool:
             _decode(x, table, limit_s)
     else:
         if engine.run_done < engine.run_steps:
+            engine.quiet_s = _quiet_s(x, table)
             return True
     end_run(x)
     return False
+
+
+@njit(cache=True)
+def _quiet_s(x: Machine, table: TableRecord) -> float:
+    """Until when at the least a run goes on: nobody may come in before it ends, and its blocks fit."""
+    engine = x.engine
+    steps = engine.run_steps - engine.run_done - 1
+    needed = engine.running_count * (steps // engine.block_tokens + 2)
+    if engine.blocked != 0 or not can_hold(x.stack, needed):
+        return engine.clock_s
+    return engine.clock_s + QUIET * steps * table.least_decode_s
 
 
 @njit(cache=True)

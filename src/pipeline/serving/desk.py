@@ -82,8 +82,8 @@ def prepare(address: int, request: int, now_s: float) -> tuple[float, int]:
     desk = _desk_at(address)
     if now_s < desk.now_s:
         raise ValueError("dispatch: an arrival before the last one")
-    desk.now_s = now_s
-    ended_count = _hear(desk)
+    last_s, desk.now_s = desk.now_s, now_s
+    ended_count = _hear(desk, last_s)
     _poll(desk)
     for stay in range(desk.pool_count):
         if desk.streams:
@@ -141,8 +141,8 @@ def _blocks(desk: Desk, request: int) -> Ints:
 
 
 @njit(cache=True)
-def _hear(desk: Desk) -> int:
-    """Book what has come back by now; return how many requests have ended."""
+def _hear(desk: Desk, last_s: float) -> int:
+    """Book what has come back by now; return how many requests have ended. Nothing may be from before the last time."""
     fed = carray(ints_at(desk.fed), (1,))[0]
     feed = carray(_entries_at(desk.feed), (fed,))
     unheard = carray(ints_at(desk.unheard), (fed,))
@@ -155,6 +155,8 @@ def _hear(desk: Desk) -> int:
     while desk.unheard_count > 0 and feed[unheard[0]].time_s <= desk.now_s:
         entry = feed[pop(feed, unheard[: desk.unheard_count])]
         desk.unheard_count -= 1
+        if entry.time_s <= last_s:
+            raise RuntimeError("dispatch: heard of a token later than it came")
         stay, request = entry.row // desk.request_count, entry.row % desk.request_count
         if entry.kind != COMPLETED:
             book.first_token(_pool(desk, stay).book, request)
@@ -188,7 +190,7 @@ def _poll(desk: Desk) -> None:
     for stay in range(desk.pool_count):
         pool = _pool(desk, stay)
         seen = np.zeros((pool.count, STATES), np.int64)
-        world.poll(_engines(desk), pool.first, poll_s, seen)
+        world.poll(_engines(desk), pool.first, poll_s, now_s, seen)
         for d in range(pool.count):
             kv_used_tokens = seen[d, KV_BLOCKS] * desk.block_tokens
             book.polled(pool.book, d, seen[d, QUEUED], seen[d, IN_BATCH], kv_used_tokens)
@@ -198,7 +200,7 @@ def _poll(desk: Desk) -> None:
 def _stream(desk: Desk, stay: int) -> None:
     """Book the tokens that have come back: a proxy sees each one pass."""
     pool = _pool(desk, stay)
-    world.settle(_engines(desk), pool.first, pool.count)
+    world.settle(_engines(desk), pool.first, pool.count, desk.now_s)
     for request in book.in_flight(pool.book):
         row = row_at(desk.rows, request + stay * desk.request_count)
         # The engine may be in a step that ends later: its token has not come yet.

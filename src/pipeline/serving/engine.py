@@ -51,7 +51,9 @@ class Engines:
         loader_blocks = blocks if capacity[1:].any() else 0
         self.rows = rows
         self.stacks = [stack for stack, _ in made]
-        self._engines = [_make_engine(scenario, rows, i, loader_blocks, coasts) for i in range(count)]
+        longest = int((rows.input_tokens + rows.output_tokens).max(initial=1))
+        idle_steps = IDLE_STEPS_PER_TOKEN * longest + 1000
+        self._engines = [_make_engine(scenario, i, idle_steps, loader_blocks, coasts) for i in range(count)]
         self._entries, self.feed, self._counts = log_memory(rows.size)
         self.fed = self._counts[FED:]
         self._log = make_log(self._entries, self.feed, self._counts, rows.size)
@@ -114,7 +116,7 @@ class Engines:
         return uses, accounts_of(self._links)
 
 
-def _make_engine(scenario: Scenario, rows: Rows, number: int, loader_blocks: int, coasts: bool) -> Engine:
+def _make_engine(scenario: Scenario, number: int, max_idle_steps: int, loader_blocks: int, coasts: bool) -> Engine:
     limits, interval_s = scenario.engine, scenario.timeline_interval_s
     if interval_s is not None and not interval_s > 0:
         raise InputError(f"timeline_interval_s: given {interval_s}, expected more than 0")
@@ -126,8 +128,7 @@ def _make_engine(scenario: Scenario, rows: Rows, number: int, loader_blocks: int
         loader_blocks,
         BINS if interval_s is None else MOST_BINS,
     )
-    longest = int((rows.input_tokens + rows.output_tokens).max(initial=1))
-    engine.max_idle_steps = IDLE_STEPS_PER_TOKEN * longest + 1000
+    engine.max_idle_steps = max_idle_steps
     engine.coasts = coasts
     engine.plans_ahead = limits.async_scheduling
     engine.ranks = limits.scheduling != "fcfs"

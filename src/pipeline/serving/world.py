@@ -66,7 +66,9 @@ def advance(world: World, coupled: bool, limit_s: float) -> tuple[float, int]:
     """Do every step that starts before the limit; return the start of the first that is left, and entries in the log.
 
     Stops early at what others must hear of: it stands in the log, and no step that it could reach has been done. Where
-    instances are coupled, all stop there; else only the one concerned.
+    instances are coupled, all stop there; else only the one concerned, and one of which nothing will be heard before
+    the limit is left where it is: with many instances, looking in at each at every arrival would cost more than its
+    steps. It catches up when someone looks at it.
     """
     log = log_at(world[0, LOG])
     if not coupled:
@@ -74,6 +76,9 @@ def advance(world: World, coupled: bool, limit_s: float) -> tuple[float, int]:
         for i in range(world.shape[0]):
             engine = engine_at(world[i, ENGINE])
             if engine.clock_s < limit_s:
+                if engine.coasting and limit_s <= engine.quiet_s:
+                    first_s = min(first_s, limit_s)
+                    continue
                 _run(world, i, limit_s)
             first_s = min(first_s, engine.clock_s)
         return first_s, written(log)
@@ -90,8 +95,16 @@ def advance(world: World, coupled: bool, limit_s: float) -> tuple[float, int]:
 
 
 @njit(cache=True)
+def _catch_up(world: World, i: int, now_s: float) -> None:
+    """Do the steps of instance i that `advance` has left."""
+    if engine_at(world[i, ENGINE]).clock_s < now_s:
+        _run(world, i, now_s)
+
+
+@njit(cache=True)
 def _wake(x: Machine, now_s: float) -> None:
     """Let an engine that had nothing to do look again; one in the middle of a step looks at its end."""
+    x.engine.quiet_s = 0.0
     if x.engine.clock_s == np.inf:
         x.engine.clock_s = now_s
 
@@ -99,6 +112,7 @@ def _wake(x: Machine, now_s: float) -> None:
 @njit(cache=True)
 def submit(world: World, i: int, row: int, now_s: float) -> None:
     """Queue a row at instance i."""
+    _catch_up(world, i, now_s)
     x = _machine(world, i)
     row_at(x.rows, row).arrival_s = now_s
     enqueue(x.engine, x.rows, WAITING, row)
@@ -111,6 +125,7 @@ def submit(world: World, i: int, row: int, now_s: float) -> None:
 @njit(cache=True)
 def loaded(world: World, i: int, row: int, now_s: float) -> None:
     """Tell instance i that what the row was loading has arrived."""
+    _catch_up(world, i, now_s)
     x = _machine(world, i)
     arrived(x, row, now_s)
     _wake(x, now_s)
@@ -156,16 +171,18 @@ def load(world: World, i: int, source_instance: int, row: int, now_s: float) -> 
 
 
 @njit(cache=True)
-def poll(world: World, first: int, poll_time_s: float, out: Ints) -> None:
-    """Copy what a poll saw of the instances from `first` on to `out` (instances, 3)."""
+def poll(world: World, first: int, poll_time_s: float, now_s: float, out: Ints) -> None:
+    """Copy what the last poll before now saw of the instances from `first` on to `out` (instances, 3)."""
     for k in range(out.shape[0]):
+        _catch_up(world, first + k, now_s)
         read_poll(engine_at(world[first + k, ENGINE]), poll_time_s, out[k])
 
 
 @njit(cache=True)
-def settle(world: World, first: int, count: int) -> None:
-    """Book to their rows the tokens that `count` instances from `first` on have put out in runs of decoding."""
+def settle(world: World, first: int, count: int, now_s: float) -> None:
+    """Book to their rows the tokens that `count` instances from `first` on have put out by now in runs of decoding."""
     for i in range(first, first + count):
+        _catch_up(world, i, now_s)
         x = _machine(world, i)
         if x.engine.coasting:
             end_run(x)
