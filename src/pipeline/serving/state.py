@@ -97,8 +97,8 @@ _ENGINE: list[tuple[Any, ...]] = [
     ("preempts_by_rank", np.bool_),
     # Queues and batch. clock_s: start of the next step, inf while there is nothing to do; decoding: every running row
     # has put out a token and lacks the next; blocked: the head of the queue did not fit, and nothing has changed since;
-    # planned: `scheduled` already holds the next step; coasting: in a run of steps that only decode, see below; until quiet_s at
-        # least nothing comes of it but more tokens for the same requests.
+    # planned: `scheduled` already holds the next step; coasting: in a run of steps that only decode, see below; until
+    # quiet_s at least nothing comes of it but more tokens for the same requests.
     ("clock_s", np.float64),
     ("head", np.int64, (QUEUES,)),
     ("tail", np.int64, (QUEUES,)),
