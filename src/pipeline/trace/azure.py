@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 
-from pipeline.trace.csv_rows import Header
+from typing_extensions import override
+
+from pipeline.trace.csv_rows import CsvLines, header_of
 from pipeline.trace.file_source import FileSource
-from pipeline.trace.rows import Parser, Row, date_ns, number_in, tokens
+from pipeline.trace.rows import Row, date_ns, number_in, tokens
 
 COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 
@@ -17,21 +19,22 @@ class AzureLlmTrace(FileSource):
     The trace has neither prefixes nor sessions: nothing can be reused, and every request is a session of its own.
     """
 
-    def parser(self) -> Parser:
+    @classmethod
+    @override
+    def looks_like(cls, lines: Sequence[str]) -> bool:
+        """Whether the header has its columns."""
+        return set(COLUMNS) <= set(header_of(lines))
+
+    @override
+    def parser(self) -> CsvLines:
         """Return a parser that takes the first line as header."""
-        header: list[Header] = []
+        return CsvLines(COLUMNS, _row)
 
-        def parse(text: str) -> Iterable[Row]:
-            if not header:
-                header.append(Header(text, COLUMNS))
-                return ()
-            arrival, inputs, outputs = header[0].values(text)
-            return (
-                Row(
-                    date_ns(arrival, COLUMNS[0]),
-                    tokens(number_in(inputs, COLUMNS[1]), COLUMNS[1], 1),
-                    tokens(number_in(outputs, COLUMNS[2]), COLUMNS[2], 0),
-                ),
-            )
 
-        return parse
+def _row(values: Mapping[str, str]) -> Row:
+    arrival, inputs, outputs = (values[name] for name in COLUMNS)
+    return Row(
+        date_ns(arrival, COLUMNS[0]),
+        tokens(number_in(inputs, COLUMNS[1]), COLUMNS[1], 1),
+        tokens(number_in(outputs, COLUMNS[2]), COLUMNS[2], 0),
+    )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from pipeline.trace.rows import RowError, shown
+from typing_extensions import override
+
+from pipeline.trace.rows import LineParser, Row, RowError, shown
 
 
 def fields_of(text: str) -> list[str]:
@@ -37,3 +39,27 @@ class Header:
         if len(fields) != len(self.names):
             raise RowError("line", f"given {len(fields)} values, expected {len(self.names)} as in the header")
         return [fields[position] for position in self.positions]
+
+
+class CsvLines(LineParser):
+    """A header, then one request a line: `row` makes it of the values of the `wanted` columns, by their names."""
+
+    def __init__(self, wanted: Sequence[str], row: Callable[[Mapping[str, str]], Row], hint: str = "") -> None:
+        self._wanted, self._row, self._hint = wanted, row, hint
+        self._header: Header | None = None
+
+    @override
+    def line(self, text: str, number: int) -> Iterable[Row]:
+        """Nothing of the first line, a request of any other."""
+        if self._header is None:
+            self._header = Header(text, self._wanted, self._hint)
+            return ()
+        return (self._row(dict(zip(self._wanted, self._header.values(text), strict=True))),)
+
+
+def header_of(lines: Sequence[str]) -> list[str]:
+    """Names in the first line of a file, none if it is no header."""
+    try:
+        return [name.strip() for name in fields_of(lines[0])] if lines else []
+    except RowError:
+        return []

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -14,7 +15,7 @@ from pipeline.trace.base import TraceSource
 from pipeline.trace.ledger import CHANGED, DROPPED, IGNORED, READ, Ledger
 from pipeline.trace.lines import ReadLines
 from pipeline.trace.request_trace import Ints, RequestTrace
-from pipeline.trace.rows import Parser, Row, RowError
+from pipeline.trace.rows import Left, LineParser, Row, RowError, shown
 from pipeline.trace.selection import keep, take
 
 BadRows = Literal["refuse", "drop"]
@@ -38,8 +39,14 @@ class FileSource(TraceSource):
     max_requests: Count | None
     window_s: Positive | None
 
-    def parser(self) -> Parser:
-        """Return the function that turns each line of one file into rows."""
+    @classmethod
+    def looks_like(cls, lines: Sequence[str]) -> bool:
+        """Whether a file that begins with these lines is of this format; no, for a format that cannot be told."""
+        _ = lines
+        return False
+
+    def parser(self) -> LineParser:
+        """Make what reads the lines of one file."""
         raise NotImplementedError
 
     def lists_blocks(self) -> bool:
@@ -59,9 +66,12 @@ class FileSource(TraceSource):
         """Read the file into a trace ordered by time; nothing is drawn."""
         del seed
         columns = _Columns()
-        for number, row in self._rows(read(self.file()), ledger):
+        for number, row in self.rows(read, ledger):
             columns.append(number, row)
-        trace, arrival_ns = columns.trace(self.name, self.block_tokens, self.lists_blocks())
+        return self.arranged(*columns.trace(self.name, self.block_tokens, self.lists_blocks()), ledger)
+
+    def arranged(self, trace: RequestTrace, arrival_ns: Ints, ledger: Ledger) -> RequestTrace:
+        """Order requests that stand as in the file, arrivals from the earliest; arrival_ns (n,): the exact times."""
         late = arrival_ns < np.maximum.accumulate(arrival_ns) if arrival_ns.size else np.zeros(0, np.bool_)
         if not late.any():
             return trace
@@ -78,26 +88,38 @@ class FileSource(TraceSource):
             trace = keep(trace, inside, "behind the window (max_requests)", ledger)
         return trace
 
-    def _rows(self, lines: Iterator[bytes], ledger: Ledger) -> Iterator[tuple[int, Row]]:
-        parse, number = self.parser(), 0
-        for number, raw in enumerate(lines, 1):
-            try:
-                text = _text(raw, number)
-                if not text:
-                    ledger.add(IGNORED + "blank line", number)
-                    continue
-                rows = parse(text)
-            except RowError as exc:
-                self._refuse_or_drop(exc, number, raw, ledger)
-                continue
-            for row in rows:
-                ledger.add(READ, number)
-                if row.output_tokens:
-                    yield number, row
-                else:
-                    ledger.add(DROPPED + "no output (failed request)", number)
+    def rows(self, read: ReadLines, ledger: Ledger) -> Iterator[tuple[int, Row]]:
+        """Yield the requests of the file and the number of the line that each is counted under."""
+        parser, number, raw, ids = self.parser(), 0, b"", set[Hashable]()
+        for number, raw in enumerate(read(self.file()), 1):
+            yield from self._counted(partial(_read_line, parser, raw, number), number, raw, ids, ledger)
         if not number:
             raise InputError(f"{ledger.path}: is empty, expected at least one request")
+        yield from self._counted(parser.end, number, raw, ids, ledger)
+
+    def _counted(
+        self, tell: Callable[[], Iterable[Row | Left]], number: int, raw: bytes, ids: set[Hashable], ledger: Ledger
+    ) -> Iterator[tuple[int, Row]]:
+        """Yield the requests that `tell` tells of and count all else; ids: those of all requests before."""
+        try:
+            for told in tell():
+                at = told.number or number
+                if isinstance(told, Left):
+                    if told.is_request:
+                        ledger.add(READ, at)
+                    ledger.add((DROPPED if told.is_request else IGNORED) + told.reason, at)
+                    continue
+                if told.request_id is not None:
+                    if told.request_id in ids:
+                        raise RowError("request id", f"given {shown(told.request_id)}, which a row before it has")
+                    ids.add(told.request_id)
+                ledger.add(READ, at)
+                if told.output_tokens:
+                    yield at, told
+                else:
+                    ledger.add(DROPPED + "no output (failed request)", at)
+        except RowError as exc:
+            self._refuse_or_drop(exc, number, raw, ledger)
 
     def _refuse_or_drop(self, error: RowError, number: int, raw: bytes, ledger: Ledger) -> None:
         cut = "" if raw.endswith(b"\n") or number == 1 else " (the last line, and without a line end: cut off?)"
@@ -105,6 +127,11 @@ class FileSource(TraceSource):
             raise InputError(f"{ledger.path}, row {number}: {error}{cut}")
         ledger.add(READ, number)
         ledger.add(DROPPED + ("last line, cut off" if cut else f"unreadable {error.field}"), number)
+
+
+def _read_line(parser: LineParser, raw: bytes, number: int) -> Iterable[Row | Left]:
+    text = _text(raw, number)
+    return parser.line(text, number) if text else (Left("blank line", is_request=False),)
 
 
 def _text(raw: bytes, number: int) -> str:
@@ -123,7 +150,7 @@ class _Columns:
     def __init__(self) -> None:
         self.number, self.arrival_ns, self.input_tokens, self.output_tokens = (array("q") for _ in range(4))
         self.session_id, self.class_id, self.offset = array("q"), array("q"), array("q", [0])
-        self.block_ids = array("Q")
+        self.block_ids, self.think_s = array("Q"), array("d")
         self.session_count = 0
         self.sessions: dict[Hashable, int] = {}
         self.classes: dict[str, int] = {}
@@ -135,6 +162,7 @@ class _Columns:
         self.output_tokens.append(row.output_tokens)
         self.session_id.append(self._session_id(row.session))
         self.class_id.append(self.classes.setdefault(row.class_name, len(self.classes)))
+        self.think_s.append(row.think_s)
         self.block_ids.extend(row.block_ids)
         self.offset.append(len(self.block_ids))
 
@@ -155,7 +183,7 @@ class _Columns:
             session_id=_ints(self.session_id),
             class_id=_ints(self.class_id),
             arrival_s=(arrival_ns - arrival_ns.min(initial=2**63 - 1)) / 1e9,
-            think_s=np.full(arrival_ns.size, np.nan),
+            think_s=np.array(self.think_s),
             input_tokens=_ints(self.input_tokens),
             output_tokens=_ints(self.output_tokens),
             block_offset=_ints(self.offset),

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from pipeline.trace.draws import uniforms
 from pipeline.trace.file_source import FileSource
+from pipeline.trace.json_rows import ObjectLines, keys_of, member
 from pipeline.trace.ledger import CHANGED, Ledger
 from pipeline.trace.lines import ReadLines
 from pipeline.trace.request_trace import RequestTrace
-from pipeline.trace.rows import NO_BLOCKS, Parser, Row, RowError, block_ids, json_object, member, time_ns, tokens
+from pipeline.trace.rows import NO_BLOCKS, LineParser, Row, RowError, block_ids, time_ns, tokens
 
 GROUP_BLOCKS = 2
 MILLISECOND_S = 1e-3
@@ -39,9 +42,17 @@ class MooncakeTrace(FileSource):
         """Whether hash_ids are used."""
         return self.has_hashes
 
-    def parser(self) -> Parser:
+    @classmethod
+    @override
+    def looks_like(cls, lines: Sequence[str]) -> bool:
+        """Whether the first line is an object with its fields, and those of no chat."""
+        found = keys_of(lines)
+        return {"timestamp", "input_length", "output_length"} <= found and "chat_id" not in found
+
+    @override
+    def parser(self) -> LineParser:
         """Return the parser of a line."""
-        return self._parse
+        return ObjectLines(self._row)
 
     def requests(self, seed: int, ledger: Ledger, read: ReadLines) -> RequestTrace:
         """Read the file; which arrivals each seed will spread is counted."""
@@ -54,13 +65,12 @@ class MooncakeTrace(FileSource):
         """Spread the time buckets, if that is asked for."""
         return spread_buckets(trace, seed) if self.spread_time_buckets else trace
 
-    def _parse(self, text: str) -> Iterable[Row]:
-        record = json_object(text)
+    def _row(self, record: dict[str, Any]) -> Row:
         arrival_ns = time_ns(member(record, "timestamp"), "timestamp", MILLISECOND_S)
         inputs = tokens(member(record, "input_length"), "input_length", 1)
         outputs = tokens(member(record, "output_length"), "output_length", 0)
         if not self.has_hashes:
-            return (Row(arrival_ns, inputs, outputs),)
+            return Row(arrival_ns, inputs, outputs)
         if record.get("hash_ids") is None:
             raise RowError("hash_ids", "missing (trace.has_hashes=false reads the trace without prefixes)")
         ids = block_ids(record["hash_ids"], "hash_ids")
@@ -72,7 +82,7 @@ class MooncakeTrace(FileSource):
                 f"{self.block_tokens} tokens",
             )
         group = tuple(ids[:GROUP_BLOCKS]) or None
-        return (Row(arrival_ns, inputs, outputs, group, block_ids=ids[:full] if full else NO_BLOCKS),)
+        return Row(arrival_ns, inputs, outputs, group, block_ids=ids[:full] if full else NO_BLOCKS)
 
 
 def spread_buckets(trace: RequestTrace, seed: int) -> RequestTrace:

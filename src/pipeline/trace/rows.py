@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import reprlib
 from array import array
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Hashable, Iterable
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 MOST_TOKENS = 10**9
 MOST_NS = 2**63 - 1
@@ -25,7 +24,9 @@ _DATE = re.compile(
 class Row(NamedTuple):
     """One request: arrival in ns from any origin; session None if the file has none; class "" likewise.
 
-    block_ids: the ids of its full prompt blocks, as in the file (0 to 2^64 - 1).
+    block_ids: the ids of its full prompt blocks, as in the file (0 to 2^64 - 1). think_s: from the end of the request
+    before it in its session to its arrival, NaN if that is not known. request_id: what the file calls it; no two may
+    be called the same. number: the line that it is counted under, 0 for the one it was read from.
     """
 
     arrival_ns: int
@@ -34,10 +35,29 @@ class Row(NamedTuple):
     session: Hashable | None = None
     class_name: str = ""
     block_ids: array[int] = NO_BLOCKS
+    think_s: float = math.nan
+    request_id: Hashable | None = None
+    number: int = 0
 
 
-Parser = Callable[[str], Iterable[Row]]
-"""Turns one non-blank line into its requests (a header line into none); may remember earlier lines."""
+class Left(NamedTuple):
+    """Something in a file that is no request of the trace: why, and whether it was a request; number as in `Row`."""
+
+    reason: str
+    is_request: bool
+    number: int = 0
+
+
+class LineParser:
+    """Reads the lines of one file, in order; may remember earlier ones."""
+
+    def line(self, text: str, number: int) -> Iterable[Row | Left]:
+        """What a non-blank line, the `number`-th of the file, tells; RowError if it cannot be read."""
+        raise NotImplementedError
+
+    def end(self) -> Iterable[Row | Left]:
+        """What is known only once the last line has been read."""
+        return ()
 
 
 class RowError(ValueError):
@@ -56,35 +76,6 @@ class RowError(ValueError):
 def shown(value: object) -> str:
     """Show a value from a file in a message, shortened."""
     return ascii(reprlib.repr(value)[:80])[1:-1] if not isinstance(value, str) else ascii(value[:40])
-
-
-def json_object(text: str) -> dict[str, Any]:
-    """Parse one JSON object; NaN and Infinity are refused."""
-    try:
-        value = _DECODER.decode(text)
-    except RecursionError:
-        raise RowError("line", "nested too deeply, expected one flat JSON object") from None
-    except ValueError as exc:
-        raise RowError("line", f"given {shown(text)}, expected one JSON object a line ({exc})") from None
-    if not isinstance(value, dict):
-        raise RowError("line", f"given {shown(value)}, expected one JSON object a line")
-    return value
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not a number")
-
-
-_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
-
-
-def member(record: dict[str, Any], field: str) -> Any:
-    """Value of `field`; RowError if it is missing or null."""
-    value = record.get(field)
-    if value is None:
-        found = [shown(name) for name, given in record.items() if given is not None]
-        raise RowError(field, f"missing; found {', '.join(found[:6]) or 'nothing'}")
-    return value
 
 
 def number_in(text: str, field: str) -> float:

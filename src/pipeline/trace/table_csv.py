@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
+
+from typing_extensions import override
 
 from pipeline.spec import Positive
-from pipeline.trace.csv_rows import Header
+from pipeline.trace.csv_rows import CsvLines
 from pipeline.trace.file_source import FileSource
-from pipeline.trace.rows import Parser, Row, RowError, date_ns, number_in, time_ns, tokens
+from pipeline.trace.rows import Row, RowError, date_ns, number_in, time_ns, tokens
 
 COLUMNS_HINT = " (trace.arrival_column, input_column and output_column say which to read)"
 UNIT_HINT = " (trace.arrival_unit_s says how many seconds its unit has; null: dates and times)"
@@ -28,22 +30,14 @@ class CsvTrace(FileSource):
     session_column: str | None
     class_column: str | None
 
-    def parser(self) -> Parser:
+    @override
+    def parser(self) -> CsvLines:
         """Return a parser that takes the first line as header."""
         labels = [name for name in (self.session_column, self.class_column) if name is not None]
         wanted = [self.arrival_column, self.input_column, self.output_column, *labels]
-        header: list[Header] = []
+        return CsvLines(wanted, self._row, COLUMNS_HINT)
 
-        def parse(text: str) -> Iterable[Row]:
-            if not header:
-                header.append(Header(text, wanted, COLUMNS_HINT))
-                return ()
-            values = dict(zip(wanted, header[0].values(text), strict=True))
-            return (self._row(values),)
-
-        return parse
-
-    def _row(self, values: dict[str, str]) -> Row:
+    def _row(self, values: Mapping[str, str]) -> Row:
         return Row(
             self._arrival_ns(values[self.arrival_column]),
             tokens(number_in(values[self.input_column], self.input_column), self.input_column, 1),
@@ -61,7 +55,7 @@ class CsvTrace(FileSource):
             raise RowError(self.arrival_column, exc.problem + UNIT_HINT) from None
 
 
-def _label(values: dict[str, str], column: str | None) -> str:
+def _label(values: Mapping[str, str], column: str | None) -> str:
     if column is None:
         return ""
     label = values[column].strip()

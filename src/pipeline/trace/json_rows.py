@@ -1,0 +1,60 @@
+"""Lines that are JSON objects, for readers of JSONL."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from typing_extensions import override
+
+from pipeline.trace.rows import LineParser, Row, RowError, shown
+
+
+def json_object(text: str) -> dict[str, Any]:
+    """Parse one JSON object; NaN and Infinity are refused."""
+    try:
+        value = _DECODER.decode(text)
+    except RecursionError:
+        raise RowError("line", "nested too deeply, expected one flat JSON object") from None
+    except ValueError as exc:
+        raise RowError("line", f"given {shown(text)}, expected one JSON object a line ({exc})") from None
+    if not isinstance(value, dict):
+        raise RowError("line", f"given {shown(value)}, expected one JSON object a line")
+    return value
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a number")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+
+
+def member(record: dict[str, Any], field: str) -> Any:
+    """Value of `field`; RowError if it is missing or null."""
+    value = record.get(field)
+    if value is None:
+        found = [shown(name) for name, given in record.items() if given is not None]
+        raise RowError(field, f"missing; found {', '.join(found[:6]) or 'nothing'}")
+    return value
+
+
+class ObjectLines(LineParser):
+    """One request a line, made of its object by `row`."""
+
+    def __init__(self, row: Callable[[dict[str, Any]], Row]) -> None:
+        self._row = row
+
+    @override
+    def line(self, text: str, number: int) -> Iterable[Row]:
+        """The request of a line."""
+        return (self._row(json_object(text)),)
+
+
+def keys_of(lines: Sequence[str]) -> set[str]:
+    """Keys of the object in the first line of a file, none if it holds no object."""
+    try:
+        return set(json_object(lines[0])) if lines else set()
+    except RowError:
+        return set()
