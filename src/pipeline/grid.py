@@ -14,6 +14,7 @@ from pipeline.provenance import digest
 from pipeline.settings import Setting, group_of, is_dotted, parse_setting
 from pipeline.spec import InputError
 from pipeline.study import NOT_IN_A_CELL, StudyFile, check_settings, read_study
+from pipeline.trace_format import choose_formats
 
 NO_DATA = "KVPLAN_DATA is not set: synthetic traffic only, no real trace (README.md, 'Your own trace')"
 INDIFFERENT = {"place": ("routing",)}
@@ -59,11 +60,12 @@ def load_study(conf: Conf, name: Any, texts: Sequence[str]) -> Study:
 
     Raises InputError, in one line, for an unknown study, group, option or key and for a value of the wrong form.
     """
-    settings = [parse_setting(text) for text in texts]
+    settings, formats = choose_formats(conf, [parse_setting(text) for text in texts])
     check_settings(conf, settings)
     study = read_study(conf, name, settings)
     settings = [s for s in settings if s.group != "study"]
     axes, remarks = _axes(study, settings)
+    remarks = formats + remarks
     fixed = {s.key: s.values[0] for s in settings if not _is_axis(s, study)}
     chosen = {key: str(option) for key, option in fixed.items() if not is_dotted(key)}
     values, choices, options = conf.compose(chosen, {"price": conf.options("price"), **_wanted(axes, study)})

@@ -61,7 +61,8 @@ def _build(config: Any, where: str) -> Any:
     return config
 
 
-def _instance(target: str, fields: dict[str, Any], where: str) -> Any:
+def class_of(target: str, where: str) -> type[Spec]:
+    """Find the class that `_target_` names; raise InputError for anything but a Spec of this package."""
     module, _, name = target.rpartition(".")
     if not module.startswith("pipeline."):
         raise InputError(f"{where}._target_: given {target!r}, expected a class inside the package pipeline")
@@ -71,6 +72,11 @@ def _instance(target: str, fields: dict[str, Any], where: str) -> Any:
         raise InputError(f"{where}._target_: given {target!r}, which cannot be imported ({exc})") from exc
     if not (isinstance(cls, type) and issubclass(cls, Spec)):
         raise InputError(f"{where}._target_: given {target!r}, expected a Spec class")
+    return cls
+
+
+def _instance(target: str, fields: dict[str, Any], where: str) -> Any:
+    cls = class_of(target, where)
     try:
         return cls(**fields)
     except ValidationError as exc:

@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -29,10 +29,13 @@ class FileSource(TraceSource):
     max_requests, window_s: use the first so many requests, or seconds, of what is left (null: all). A window keeps
     reuse within it intact, unlike a sample of requests, which destroys it.
     block_tokens: tokens per block of the file's hashes, or, where it has none, of the KV cache.
+    magic: first bytes of every file of a format that is no text.
 
     Rows out of order are sorted by time (stable) and counted; blank lines are counted; a row without output is a
     failed request, dropped and counted. Sessions run open loop: every request comes at its recorded time.
     """
+
+    magic: ClassVar[bytes] = b""
 
     path: str | None
     bad_rows: BadRows
