@@ -65,7 +65,7 @@ def test_other_files_are_refused_in_one_line(content: bytes, message: str, tmp_p
 
 
 def test_it_needs_one_path_of_one_format(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="trace.path: missing; trace=auto looks at that file"):
+    with pytest.raises(InputError, match=r"trace\.path: missing; trace=auto looks at that file"):
         load_study(CONF, "smoke", ["trace=auto"])
     with pytest.raises(InputError, match="expected a readable file"):
         chosen(tmp_path / "none")

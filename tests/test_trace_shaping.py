@@ -13,7 +13,15 @@ from pipeline.spec import InputError
 from pipeline.tables import read_arrays, write_arrays
 from pipeline.trace.request_trace import RequestTrace
 from pipeline.trace.reuse import infinite_cache_hit_ratio, infinite_cache_hit_tokens
-from pipeline.trace.shaping import at_rate, check_times, loaded, mean_rate_per_s, measured_window_s, saturating
+from pipeline.trace.shaping import (
+    at_rate,
+    check_times,
+    loaded,
+    mean_rate_per_s,
+    measured_window_s,
+    saturating,
+    with_sessions,
+)
 from pipeline.trace.storage import from_arrays, to_arrays
 
 NAN = float("nan")
@@ -53,6 +61,24 @@ def test_open_loop_scales_every_arrival() -> None:
     assert mean_rate_per_s(faster) == 4.0
     assert faster.request_id.tolist() == [0, 1, 2, 3]
     np.testing.assert_array_equal(at_rate(faster, 1.0).arrival_s, trace.arrival_s)
+
+
+def test_open_loop_loses_whole_sessions() -> None:
+    sessions = [i % 50 for i in range(400)]
+    trace = trace_of([0.5 * i for i in range(400)], sessions)
+    few, more = with_sessions(trace, 0.5), with_sessions(trace, 1.5)
+    for kept, count in ((few, 100), (more, 300)):
+        assert kept.request_count == pytest.approx(count, abs=4)
+        assert mean_rate_per_s(kept) == pytest.approx(count / 200)
+        assert all(np.count_nonzero(kept.session_id == s) == 8 for s in set(kept.session_id.tolist()))
+        gaps = np.diff(kept.arrival_s[kept.session_id == kept.session_id[0]])
+        np.testing.assert_allclose(
+            gaps, 25, rtol=0.06
+        )  # but for the rounding to sessions
+    assert set(few.session_id.tolist()) < set(more.session_id.tolist())
+    assert loaded(trace, 0.5, "sessions").request_count == few.request_count
+    with pytest.raises(InputError, match=r"load.scale_by: given sessions, .* has 2.005 requests/s; asked for are 3"):
+        with_sessions(trace, 3.0)
 
 
 def test_closed_loop_scales_session_starts_and_leaves_think_times() -> None:

@@ -233,11 +233,19 @@ class Price(Spec):
         return self
 
 
+ScaleBy = Literal["time", "sessions"]
+
+
 class Load(Spec):
-    """How hard the cluster is driven: a share of its own simulated capacity, or a rate."""
+    """How hard the cluster is driven: a share of its own simulated capacity, or a rate.
+
+    scale_by: what of an open-loop trace changes: its `time`, or the number of its `sessions` (or prefix groups), of
+    which it can only use as many as it has. A capacity is always found by scaling time.
+    """
 
     share_of_capacity_ratio: Positive | None = Field(None, le=MOST_SHARE)
     rate_per_s: Positive | None = None
+    scale_by: ScaleBy
 
     @model_validator(mode="after")
     def _one_of(self) -> Load:

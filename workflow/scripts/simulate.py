@@ -38,7 +38,7 @@ def simulate_cell(job: Job, item: Mapping[str, Any]) -> dict[str, pa.Table]:
     if "capacity" in folders:
         capacity_per_s = json.loads((folders["capacity"] / "capacity.json").read_text())["capacity_per_s"]
     offered_per_s = rate_per_s(cell, capacity_per_s, trace)
-    scenario = scenario_of(cell, loaded(trace, offered_per_s), plant)
+    scenario = scenario_of(cell, loaded(trace, offered_per_s, cell.load.scale_by if cell.load else "time"), plant)
     output = simulate(scenario)
     taus = Taus(scenario.prefill_s_per_token, scenario.decode_s_per_token)
     told = Told(

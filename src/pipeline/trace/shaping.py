@@ -1,4 +1,4 @@
-"""Load scaling: the same requests at another rate. Nothing here leaves a request out, which would destroy reuse."""
+"""Load scaling: the same requests at another rate. No request is left out by itself, which would destroy reuse."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from dataclasses import replace
 import numpy as np
 
 from pipeline.spec import InputError
+from pipeline.trace.draws import uniforms
 from pipeline.trace.request_trace import Floats, Ints, RequestTrace
 from pipeline.trace.selection import take
+from pipeline.values import ScaleBy
 
 WARM_UP_RATIO = 0.25
 """Share of the time over which sessions start that is not judged."""
@@ -55,14 +57,38 @@ def at_rate(trace: RequestTrace, rate_per_s: float) -> RequestTrace:
     return take(replace(trace, arrival_s=arrival_s), order)
 
 
-def loaded(trace: RequestTrace, rate_per_s: float) -> RequestTrace:
+def with_sessions(trace: RequestTrace, rate_per_s: float) -> RequestTrace:
+    """Keep whole sessions of an open-loop trace, or prefix groups, drawn evenly, so that the rest has `rate_per_s`.
+
+    Times stay as they are, but for the part of a session that the rate may be off by. The sessions of a lower rate are
+    among those of a higher one. Raises InputError as at_rate does, and for a rate above the trace's own.
+    """
+    most_per_s = mean_rate_per_s(trace)
+    if rate_per_s > most_per_s:
+        raise InputError(
+            f"load.scale_by: given sessions, of which trace {trace.name} has {most_per_s:.4g} requests/s; asked for "
+            f"are {rate_per_s:.4g}: expected at most what it has, or scale_by=time"
+        )
+    _, session, size = np.unique(trace.session_id, return_inverse=True, return_counts=True)
+    order = np.argsort(uniforms(0, "shaping.sessions", size.size))
+    held = np.cumsum(size[order])
+    wanted = trace.request_count * rate_per_s / most_per_s
+    kept = np.zeros(size.size, np.bool_)
+    kept[order[: max(1, int(np.argmin(np.abs(held - wanted))) + 1)]] = True
+    left = take(trace, np.flatnonzero(kept[session]))
+    return at_rate(replace(left, arrival_s=left.arrival_s - left.arrival_s[0]), rate_per_s)
+
+
+def loaded(trace: RequestTrace, rate_per_s: float, scale_by: ScaleBy = "time") -> RequestTrace:
     """What a simulation at `rate_per_s` gets: the trace at that rate, of closed loops as many sessions as it takes.
 
     That is: whole sessions that start while the load settles (longer than nearly every session lasts, think times
-    alone) and is judged (three times as long); all there are, if they are fewer. An open-loop trace is kept whole.
+    alone) and is judged (three times as long); all there are, if they are fewer. An open-loop trace is kept whole if
+    its time is scaled, and loses whole sessions otherwise (in a closed loop both are one: sessions start more often).
     """
-    scaled = at_rate(trace, rate_per_s)
-    return scaled if counts_by_arrival(trace).all() else _enough(scaled)
+    if not counts_by_arrival(trace).all():
+        return _enough(at_rate(trace, rate_per_s))
+    return at_rate(trace, rate_per_s) if scale_by == "time" else with_sessions(trace, rate_per_s)
 
 
 def _enough(trace: RequestTrace) -> RequestTrace:
