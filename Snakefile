@@ -20,6 +20,7 @@ localrules:
     all,
     calibrate,
     train,
+    traffic,
     place,
     route,
 

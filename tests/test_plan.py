@@ -96,12 +96,12 @@ def test_the_tuning_seed_is_not_judged() -> None:
         ("eviction=lru,fifo", {"place": 1}),
         ("eviction.small_ratio=0.2", {"place": 1}),
         ("predictor=extra_trees", {"train": 1, "capacity": 2, "place": 2, "route": 2}),
-        ("engine.memory_utilisation=0.8", {"capacity": 2, "place": 2, "route": 2}),
+        ("engine.memory_utilisation=0.8", {"describe": 1, "capacity": 2, "place": 2, "route": 2}),
         ("load=rate_1", {"place": 2, "route": 2}),
         ("seed=0,1,2", {"trace": 1, "place": 2, "route": 2}),
-        ("hardware=a100_sxm", {"calibrate": 1, "train": 1, "capacity": 2, "place": 2, "route": 2}),
-        ("tiers.dram_bytes=128e9", {"capacity": 2, "place": 2, "route": 2}),
-        ("trace=agent trace.session_count=20", {"trace": 3, "capacity": 2, "place": 2, "route": 2}),
+        ("hardware=a100_sxm", {"calibrate": 1, "train": 1, "describe": 1, "capacity": 2, "place": 2, "route": 2}),
+        ("tiers.dram_bytes=128e9", {"describe": 1, "capacity": 2, "place": 2, "route": 2}),
+        ("trace=agent trace.session_count=20", {"trace": 3, "describe": 1, "capacity": 2, "place": 2, "route": 2}),
     ],
 )
 def test_a_change_makes_new_exactly_what_depends_on_it(setting: str, expected: dict[str, int]) -> None:
@@ -127,7 +127,10 @@ def test_a_change_makes_new_exactly_what_depends_on_it(setting: str, expected: d
         ("trace=mooncake_file trace.path=/no/such/file", "given '/no/such/file', but there is no such file"),
         ("trace=mooncake_conversation", "KVPLAN_DATA is not set"),
         ("load.share_of_capacity_ratio=0", "load.share_of_capacity_ratio: given 0"),
-        ("load.rate_per_s=3", "unknown key 'rate_per_s' in load; allowed: share_of_capacity_ratio; load=rate_1 has it"),
+        (
+            "load.rate_per_s=3",
+            "unknown key 'rate_per_s' in load; allowed: share_of_capacity_ratio, scale_by; load=rate_1 has it",
+        ),
         (
             "engine.kv_budget_tokens=10000000",
             "but beside the weights of llama3_1_8b 1 rank(s) hold at most 532832 tokens",

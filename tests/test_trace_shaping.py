@@ -72,9 +72,7 @@ def test_open_loop_loses_whole_sessions() -> None:
         assert mean_rate_per_s(kept) == pytest.approx(count / 200)
         assert all(np.count_nonzero(kept.session_id == s) == 8 for s in set(kept.session_id.tolist()))
         gaps = np.diff(kept.arrival_s[kept.session_id == kept.session_id[0]])
-        np.testing.assert_allclose(
-            gaps, 25, rtol=0.06
-        )  # but for the rounding to sessions
+        np.testing.assert_allclose(gaps, 25, rtol=0.06)  # but for the rounding to sessions
     assert set(few.session_id.tolist()) < set(more.session_id.tolist())
     assert loaded(trace, 0.5, "sessions").request_count == few.request_count
     with pytest.raises(InputError, match=r"load.scale_by: given sessions, .* has 2.005 requests/s; asked for are 3"):

@@ -17,7 +17,7 @@ from test_warehouse_factory import (
     with_met,
 )
 
-from pipeline.warehouse.page import Page
+from pipeline.page import Page
 from pipeline.warehouse.report import write_report
 
 HOSTILE = "<script>alert('x')</script><img src=https://evil.example/a.png>"

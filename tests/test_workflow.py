@@ -205,6 +205,20 @@ def test_targets_are_the_stages(project: Project) -> None:
 
 
 @pytest.mark.workflow
+def test_a_users_own_file_is_described_before_any_study(project: Project) -> None:
+    path = ROOT / "tests/data/mooncake_small.jsonl"
+    settings = f"trace=auto trace.path={path} trace.block_tokens=4"
+    done = project.snakemake("traffic", settings=settings)
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said
+    assert f"kvplan: trace=auto: {path} is read as trace=mooncake_file" in said
+    assert "verdict: " in said
+    (page,) = (project.folder / "results/describe").glob("*/card.html")
+    assert "Reuse: LRU hits by cache size" in page.read_text()
+    assert project.jobs(settings, ["traffic"]) == {}
+
+
+@pytest.mark.workflow
 @pytest.mark.parametrize(
     ("settings", "study", "line"),
     [

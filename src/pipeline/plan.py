@@ -29,11 +29,16 @@ OUTPUTS = {
     "calibrate": ("step_samples.parquet", "constants.parquet", "link_calibration.parquet"),
     "train": ("step_table.npz", "predictor_accuracy.parquet"),
     "trace": ("trace.npz", "trace_quality.parquet"),
+    "describe": ("card.html", "card.json"),
     "capacity": ("capacity.json",),
     "place": tuple(f"{table}.parquet" for table in SIMULATED),
     "replay": ("fidelity.parquet", "predictor_accuracy.parquet"),
     "route": tuple(f"{table}.parquet" for table in (*SIMULATED, "routing_decisions")),
 }
+
+
+ASIDE = ("describe",)
+"""Stages for a target of their own, which the warehouse does not gather."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +90,7 @@ class Plan:
         """The job that gathers all others."""
         config = {"study": self.study.name, "about": self.study.about, "report": self.study.report}
         code = self.sources.code_digest(self.root / "workflow/scripts/aggregate.py")
-        return Item("aggregate", self.study.name, config, {stage: self.keys(stage) for stage in OUTPUTS}, code)
+        return Item("aggregate", self.study.name, config, {s: self.keys(s) for s in OUTPUTS if s not in ASIDE}, code)
 
     def remark(self, text: str) -> None:
         """Note something that the user must see, once."""
@@ -106,9 +111,22 @@ def make_plan(study: Study, root: Path) -> Plan:
         stages = {above for cell in cells for above in cell["upstream"]}  # a load given as a rate needs no capacity
         upstream = {s: [cell["upstream"][s] for cell in cells if s in cell["upstream"]] for s in sorted(stages)}
         plan.add(stage, " x ".join(names), {"study": study.name, "cells": cells}, upstream)
+    for option, cell in {cell.choices["trace"]: cell for cell in reversed(study.cells)}.items():
+        _describe(plan, option, cell)
     if study.replays is not None:
         _replays(plan, study.replays)
     return plan
+
+
+def _describe(plan: Plan, option: str, cell: CellConfig) -> None:
+    """Lay out the description of a trace as the first cell with it meets it, before the tiers of its reference."""
+    values = _fall_back(plan, {**cell.values, "tiers": cell.reference["tiers"], "load": None})
+    built = Cell.of(values)
+    measured = _measured(plan, values, cell.choices, built)
+    upstream = {"trace": _trace(plan, values, cell.choices, built), "calibrate": measured["calibrate"]}
+    label = f"{option} on {cell.choices['hardware']}, {cell.choices['model']}"
+    config = {name: values[name] for name in ("trace", "tiers", "engine", "model", "hardware", "seed")}
+    plan.add("describe", label, config, {stage: [key] for stage, key in upstream.items()})
 
 
 def _check_report(report: Mapping[str, Any]) -> None:

@@ -22,6 +22,33 @@ rule prepare_trace:
         "{params.job}/trace.py {params.item} {params.out} {log}"
 
 
+rule describe_trace:
+    input:
+        upstream("describe"),
+    output:
+        outputs("describe"),
+    log:
+        f"{RESULTS}/logs/describe/{{key}}.log",
+    resources:
+        mem_mb=lambda wildcards, attempt: 2000 * attempt,
+        runtime=10,
+    params:
+        item=item("describe"),
+        job=JOB,
+        out=subpath(output[0], parent=True),
+        what=label("describe"),
+    message:
+        "describe: {params.what}"
+    shell:
+        "{params.job}/describe.py {params.item} {params.out} {log}"
+
+
+# A target of its own, for before any study.
+rule traffic:
+    input:
+        results_of("describe"),
+
+
 rule measure_capacity:
     input:
         KERNELS,

@@ -1,7 +1,7 @@
 # Stage aggregate: every table of the study into one DuckDB file with all studies, a summary in words and a page.
 rule aggregate:
     input:
-        [results_of(stage) for stage in PLAN.outputs],
+        [results_of(stage, keys) for stage, keys in PLAN.aggregate.upstream.items()],
     output:
         update(f"{RESULTS}/warehouse.duckdb"),
         update(f"{RESULTS}/summary.txt"),

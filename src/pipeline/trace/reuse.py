@@ -1,10 +1,11 @@
-"""Bounds of prefix reuse: what a cache that forgets nothing would hit, and one that keeps nothing."""
+"""Prefix reuse: its bounds, and what LRU hits of it by cache size."""
 
 from __future__ import annotations
 
 import numpy as np
+from numba import njit
 
-from pipeline.trace.request_trace import Ints, RequestTrace
+from pipeline.trace.request_trace import Floats, Ints, RequestTrace
 
 ZERO_REUSE_HIT_RATIO = 0.0
 
@@ -30,3 +31,51 @@ def infinite_cache_hit_tokens(trace: RequestTrace) -> Ints:
 def infinite_cache_hit_ratio(trace: RequestTrace) -> float:
     """Share of all prompt tokens that infinite_cache_hit_tokens finds: the upper bound of any cache's hits."""
     return float(infinite_cache_hit_tokens(trace).sum() / trace.input_tokens.sum())
+
+
+def reuse_distances(trace: RequestTrace) -> Ints:
+    """How many other blocks were looked up since the last look-up of the same block, -1 for the first, (m,).
+
+    Requests come in order of arrival, and each full block of a prompt is one look-up. An LRU cache of more blocks than
+    the distance holds the block (Mattson et al., IBM Systems Journal 9, 1970).
+    """
+    lengths = np.diff(trace.block_offset)
+    position = np.arange(trace.block_ids.size) - np.repeat(trace.block_offset[:-1], lengths)
+    is_prompt = position < np.repeat(trace.input_tokens // trace.block_tokens, lengths)
+    return _stack_distances(trace.block_ids[is_prompt], trace.block_count)
+
+
+def hit_ratio_curve(distances: Ints, capacity_blocks: Ints) -> Floats:
+    """Share of look-ups that an LRU cache of each capacity (k,) hits, (k,); 0 where nothing is looked up."""
+    known = np.sort(distances[distances >= 0])
+    return np.searchsorted(known, capacity_blocks, side="left") / max(distances.size, 1)
+
+
+@njit(cache=True)
+def _stack_distances(blocks: Ints, block_count: int) -> Ints:
+    """A tree of counts (Fenwick 1994) over look-ups marks the last one of each block."""
+    distances = np.empty(blocks.size, np.int64)
+    last = np.full(block_count, -1, np.int64)
+    marks = np.zeros(blocks.size + 1, np.int64)
+    seen = 0
+    for i in range(blocks.size):
+        before = last[blocks[i]]
+        if before < 0:
+            distances[i] = -1
+            seen += 1
+        else:
+            older, k = 0, before + 1
+            while k > 0:
+                older += marks[k]
+                k -= k & -k
+            distances[i] = seen - older
+            k = before + 1
+            while k < marks.size:
+                marks[k] -= 1
+                k += k & -k
+        k = i + 1
+        while k < marks.size:
+            marks[k] += 1
+            k += k & -k
+        last[blocks[i]] = i
+    return distances

@@ -9,12 +9,12 @@ from typing import Any
 
 import duckdb
 
+from pipeline.page import Page
 from pipeline.spec import InputError
 from pipeline.tables import replacing
 from pipeline.warehouse import words
 from pipeline.warehouse.ask import fetch, opened
 from pipeline.warehouse.figures import GOODPUT, TTFT, intervals_chart
-from pipeline.warehouse.page import Page
 from pipeline.warehouse.statements import grain_of, select_of
 from pipeline.warehouse.summary import STAGES, claims_sentence, data_sentence, evidence_sentences
 

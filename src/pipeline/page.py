@@ -30,6 +30,18 @@ th, td { border-bottom: 1px solid var(--line); padding: .25rem .5rem; text-align
   overflow-wrap: normal; }
 th { background: var(--soft); } td.number { text-align: right; font-variant-numeric: tabular-nums; }
 """
+# Okabe and Ito's colours, which stay apart on light and dark and for colour-blind readers.
+COLOURS = ["#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#999999"]
+
+# Text and lines take the colour of the page, light or dark.
+_INK = {"labelColor": "currentColor", "titleColor": "currentColor"}
+PAGE_COLOURS = {
+    "background": "transparent",
+    "font": "system-ui, sans-serif",
+    "view": {"stroke": None},
+    "axis": _INK | {f"{part}Color": "currentColor" for part in ("domain", "tick", "grid")} | {"gridOpacity": 0.15},
+    "legend": _INK,
+}
 DRAW = """
 const charts = JSON.parse(document.getElementById('charts').textContent);
 for (const [i, spec] of charts.entries())
