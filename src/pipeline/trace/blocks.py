@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 from pipeline.trace.request_trace import Ints
 
 Ids = NDArray[np.uint64]
+Small = NDArray[np.int32]
+FREE = np.int32(-1)
+ROOT = np.int32(-1)
+"""Parent of a block that begins a prompt."""
+FIRST_SLOTS = 1 << 12
+MOST_BLOCKS = 2**31 - 1
 
 
 def number_blocks(offset: Ints, ids: Ids) -> tuple[Ints, Ints]:
@@ -17,28 +26,67 @@ def number_blocks(offset: Ints, ids: Ids) -> tuple[Ints, Ints]:
     values differ. Returns the numbers (m,) and the positions (k,) of requests where an id met earlier stood under
     another prefix (none if the ids were hashes of the whole prefix, as they should be).
     """
-    _, first, plain = np.unique(ids, return_index=True, return_inverse=True)
-    numbers = _by_appearance(_number(offset, plain))
-    moved = np.flatnonzero(numbers[first][plain] != numbers)
-    return numbers, np.unique(np.searchsorted(offset, moved, side="right") - 1)
+    if ids.size > MOST_BLOCKS:
+        raise ValueError(f"number_blocks: given {ids.size} blocks, expected at most {MOST_BLOCKS}")
+    numbers, named = _number(np.ascontiguousarray(offset, np.int64), np.ascontiguousarray(ids, np.uint64))
+    order = np.argsort(named, kind="stable")  # blocks that share an id, the first to appear first
+    moved = np.zeros(named.size, np.bool_)
+    moved[order[1:]] = named[order[1:]] == named[order[:-1]]
+    if not moved.any():
+        return numbers, np.zeros(0, np.int64)
+    return numbers, np.unique(np.searchsorted(offset, np.flatnonzero(moved[numbers]), side="right") - 1)
 
 
-def _number(offset: Ints, plain: Ints) -> Ints:
-    """Number pairs (number of the block before, id), depth by depth; plain (m,): ids below m."""
-    numbers = np.empty(plain.size, np.int64)
-    at, end = offset[:-1], offset[1:]
-    parent, count = np.zeros(at.size, np.int64), 0
-    while (longer := at < end).any():
-        at, end, parent = at[longer], end[longer], parent[longer]
-        pairs, number = np.unique(parent * plain.size + plain[at], return_inverse=True)
-        parent = numbers[at] = count + number
-        count += pairs.size
-        at = at + 1
-    return numbers
+@njit(cache=True)
+def _number(offset: Ints, ids: Ids) -> tuple[Ints, Ids]:
+    """Numbers (m,), and the id of each block: a hash table of numbers by parent and id, with linear probing."""
+    numbers = np.empty(ids.size, np.int64)
+    table = np.full(FIRST_SLOTS, FREE, np.int32)
+    parents, named = np.empty(FIRST_SLOTS // 2, np.int32), np.empty(FIRST_SLOTS // 2, np.uint64)
+    count = 0
+    for request in range(offset.size - 1):
+        parent = ROOT
+        for i in range(offset[request], offset[request + 1]):
+            slot = _slot(table, parents, named, parent, ids[i])
+            if table[slot] == FREE:
+                if count == parents.size:
+                    parents = np.concatenate((parents, np.empty_like(parents)))
+                    named = np.concatenate((named, np.empty_like(named)))
+                    table = _doubled(table, parents, named, count)
+                    slot = _slot(table, parents, named, parent, ids[i])
+                table[slot] = count
+                parents[count], named[count] = parent, ids[i]
+                count += 1
+            parent = table[slot]
+            numbers[i] = parent
+    return numbers, named[:count].copy()
 
 
-def _by_appearance(numbers: Ints) -> Ints:
-    _, first, number = np.unique(numbers, return_index=True, return_inverse=True)
-    rank = np.empty_like(first)
-    rank[np.argsort(first)] = np.arange(first.size)
-    return rank[number]
+@njit(cache=True)
+def _slot(table: Small, parents: Small, named: Ids, parent: Any, block_id: Any) -> int:
+    """Place of a block in the table, or the free place where it belongs."""
+    mask = np.uint64(table.size - 1)
+    at = _mixed(block_id ^ _mixed(np.uint64(parent))) & mask
+    while table[at] != FREE:
+        held = table[at]
+        if named[held] == block_id and parents[held] == parent:
+            break
+        at = (at + np.uint64(1)) & mask
+    return at
+
+
+@njit(cache=True)
+def _doubled(table: Small, parents: Small, named: Ids, count: int) -> Small:
+    """The table of `count` blocks at twice its size: it is never more than half full."""
+    larger = np.full(2 * table.size, FREE, np.int32)
+    for number in range(count):
+        larger[_slot(larger, parents, named, parents[number], named[number])] = number
+    return larger
+
+
+@njit(cache=True)
+def _mixed(value: Any) -> Any:
+    """Spread the bits of a 64-bit number (finaliser of SplitMix64: Steele et al., OOPSLA 2014)."""
+    x = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))

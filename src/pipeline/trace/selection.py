@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 from pipeline.spec import InputError
@@ -22,7 +23,6 @@ def take(trace: RequestTrace, index: Ints) -> RequestTrace:
     """
     lengths = np.diff(trace.block_offset)[index]
     offset = np.concatenate([[0], np.cumsum(lengths)])
-    source = np.arange(offset[-1]) + np.repeat(trace.block_offset[index] - offset[:-1], lengths)
     think_s, session_id = trace.think_s[index], trace.session_id[index]
     think_s[np.unique(session_id, return_index=True)[1]] = np.nan
     return replace(
@@ -35,8 +35,18 @@ def take(trace: RequestTrace, index: Ints) -> RequestTrace:
         input_tokens=trace.input_tokens[index],
         output_tokens=trace.output_tokens[index],
         block_offset=offset,
-        block_ids=trace.block_ids[source],
+        block_ids=_chains(trace.block_ids, trace.block_offset[index], offset),
     )
+
+
+@njit(cache=True)
+def _chains(block_ids: Ints, start: Ints, offset: Ints) -> Ints:
+    """Block ids of requests that start at start (k,), one after the other at offset (k + 1,)."""
+    taken = np.empty(offset[-1], np.int64)
+    for request in range(start.size):
+        length = offset[request + 1] - offset[request]
+        taken[offset[request] : offset[request + 1]] = block_ids[start[request] : start[request] + length]
+    return taken
 
 
 def keep(trace: RequestTrace, kept: NDArray[np.bool_], reason: str, ledger: Ledger) -> RequestTrace:
