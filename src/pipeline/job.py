@@ -17,6 +17,8 @@ from pipeline.spec import InputError
 
 T = TypeVar("T")
 SECONDS_BETWEEN_PROGRESS = 5.0
+EACH = 1000
+"""Things between two looks at the clock."""
 INDENT = " " * 13
 """Puts what a job says under its name in the lines of terminal.py."""
 
@@ -56,6 +58,15 @@ class Job:
                 self.say(f"{done} of {len(things)} {what} after {now - start:.0f} s")
             yield thing
         logging.getLogger("kvplan.progress").info("%d %s in %.1f s", len(things), what, time.monotonic() - start)
+
+    def watched(self, things: Iterable[T], what: str) -> Iterator[T]:
+        """Yield things of which nobody knows how many there are, saying now and then how many came."""
+        start = last = time.monotonic()
+        for done, thing in enumerate(things, 1):
+            yield thing
+            if done % EACH == 0 and time.monotonic() - last >= SECONDS_BETWEEN_PROGRESS:
+                last = time.monotonic()
+                self.say(f"{done:,} {what} after {last - start:.0f} s")
 
 
 def run(work: Any, arguments: Iterable[str] | None = None) -> None:
