@@ -18,7 +18,7 @@ class Job:
     prompt: int
     output: int
     chain: list[int]
-    rank: float = 0.0
+    rank: tuple[float, ...] = ()
     computed: int = 0
     generated: int = 0
     cached: int = 0
@@ -92,7 +92,7 @@ class Reference:
                 "priority": self.limits.class_priority.get(trace.classes[trace.class_id[i]], 0),
                 "shortest_first": numbers[1],
             }[self.limits.scheduling]
-            self.jobs.append(Job(*numbers, chain if self.limits.prefix_cache else [], rank))
+            self.jobs.append(Job(*numbers, chain if self.limits.prefix_cache else [], (rank, numbers[0], i)))
         self.running: list[Job] = []
         self.waiting: list[Job] = []
 
@@ -111,7 +111,7 @@ class Reference:
 
     def enqueue(self, job: Job) -> None:
         self.waiting.append(job)
-        self.waiting.sort(key=lambda j: (j.rank, j.arrival_s) if self.limits.scheduling != "fcfs" else 0)
+        self.waiting.sort(key=lambda j: j.rank if self.limits.scheduling != "fcfs" else ())
 
     def blocks_for(self, tokens: int) -> int:
         return -(-tokens // self.block_tokens)
@@ -146,7 +146,7 @@ class Reference:
             while job in self.running and tokens and not self.extend(job, tokens):
                 out = self.running[-1]
                 if self.limits.scheduling == "priority":
-                    out = max(reversed(self.running), key=lambda j: (j.rank, j.arrival_s))
+                    out = max(self.running, key=lambda j: j.rank)
                 self.running.remove(out)
                 budget += sum(q for other, q in plan if other is out)
                 plan = [(other, q) for other, q in plan if other is not out]
@@ -194,8 +194,7 @@ class Reference:
         pairs = 0.0
         for q, k in prefill:
             pairs += q * (k + q / 2)
-        sequences = sum(job.computed + q == job.known for job, q in plan)
-        counts: Any = (sum(q for q, _ in prefill), pairs, len(decode), float(sum(decode)), sequences)
+        counts: Any = (sum(q for q, _ in prefill), pairs, len(decode), float(sum(decode)), len(plan))
         return float(step_time_s(self.table, *counts)[0])
 
     def finish(self, plan: list[tuple[Job, int]], now_s: float) -> float:

@@ -11,6 +11,7 @@ from serving_scenarios import Request, engine, make_trace, names, scenario
 from pipeline.predictor.step_table import linear_step_table
 from pipeline.serving.cluster import Cluster
 from pipeline.serving.simulate import simulate
+from pipeline.spec import InputError
 
 
 def trace_of_four(requests):
@@ -177,6 +178,32 @@ def test_under_priority_the_one_of_the_highest_value_is_preempted_though_it_came
     output = simulate(scenario(ranked(requests, [0, 1]), hbm=4, engine=limits))
     assert output.rows.preemption_count.tolist() == [1, 0]
     assert output.last_token_s[1] == pytest.approx(1.13 + 1.02 + 6 * 1.01)
+
+
+def test_among_requests_of_one_time_the_preempted_one_comes_back_in_its_old_place():
+    # As many as fit run; whoever is pushed out is admitted again before those that never ran, as under fcfs.
+    requests = [Request(0.0, 6, 8) for _ in range(6)]
+    done = {}
+    for scheduling in ("fcfs", "priority"):
+        limits = engine(scheduling=scheduling, class_priority={"chat": 0})
+        done[scheduling] = simulate(scenario(ranked(requests, [1] * 6), hbm=8, engine=limits)).last_token_s.tolist()
+    assert done["priority"] == done["fcfs"]
+    assert sorted(done["fcfs"]) == done["fcfs"]
+
+
+def test_priorities_that_change_nothing_are_refused():
+    limits = engine(scheduling="priority", class_priority={"chatt": 0})
+    with pytest.raises(InputError, match=r"given class 'chatt', which trace .* its classes: batch, chat"):
+        simulate(scenario(ranked([Request(0.0, 1, 1)], [0]), engine=limits))
+    with pytest.raises(ValueError, match="priority would change nothing"):
+        engine(scheduling="priority")
+
+
+def test_logits_are_computed_of_unfinished_prompts_too():
+    # lm_head takes 1 s a sequence, all else nothing: a prompt of two chunks waits for both.
+    table = linear_step_table(0.0, 0.0, 0.0, 0.0)._replace(logits_s=np.array([0.0, 1.0, 2.0]))
+    case = scenario([Request(0.0, 128, 1)], engine=engine(max_batched_tokens=64), step_table=table)
+    assert simulate(case).last_token_s.tolist() == [2.0]
 
 
 def test_the_shortest_prompt_is_admitted_first():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -96,9 +96,18 @@ class Engine(EngineLimits):
     prefix_cache: bool
     async_scheduling: bool = Field(description="plan a step while the one before it runs")
     scheduling: Literal["fcfs", "priority", "shortest_first"] = "fcfs"
-    class_priority: dict[str, int] = Field(default_factory=dict)
+    class_priority: dict[str, Annotated[int, Field(strict=True)]] = Field(default_factory=dict)
     block_tokens: Count = Field(le=2**20, description="tokens of a KV block: what is copied between tiers in one piece")
     kv_layout: Literal["layers_apart", "layers_together"]
+
+    @model_validator(mode="after")
+    def _has_priorities(self) -> Engine:
+        if self.scheduling == "priority" and not self.class_priority:
+            raise ValueError(
+                "engine.class_priority: given none, so that engine.scheduling=priority would change nothing; expected "
+                "a number by request class, such as engine.class_priority={chat:0,batch:1}"
+            )
+        return self
 
     def longest_context_tokens(self, model: Model) -> int:
         """Longest prompt plus output that is served: the model's limit, or a lower one of the engine."""

@@ -53,9 +53,11 @@ def enqueue(engine: Engine, rows: int, queue: int, row: int) -> None:
 
 @njit(cache=True)
 def comes_before(rows: int, one: int, other: int) -> bool:
-    """Say whether a row is to be admitted before another: by rank, then by arrival."""
+    """Say whether a row is to be admitted before another: by rank, then by arrival, at one time by its number."""
     a, b = row_at(rows, one), row_at(rows, other)
-    return a.rank < b.rank or (a.rank == b.rank and a.arrival_s < b.arrival_s)
+    if a.rank != b.rank:
+        return a.rank < b.rank
+    return a.arrival_s < b.arrival_s or (a.arrival_s == b.arrival_s and one < other)
 
 
 @njit(cache=True)

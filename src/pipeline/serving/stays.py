@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from pipeline.placement.stack import HBM
 from pipeline.serving.scenario import Scenario
 from pipeline.serving.state import NONE, Floats, Ints, Rows, make_rows
+from pipeline.spec import InputError
 from pipeline.trace.request_trace import RequestTrace
 
 
@@ -48,6 +49,12 @@ def _ranks(scenario: Scenario) -> Floats:
     trace, engine = scenario.trace, scenario.engine
     if engine.scheduling == "shortest_first":
         return trace.input_tokens.astype(np.float64)
+    unknown = sorted(set(engine.class_priority) - set(trace.classes))
+    if unknown:
+        raise InputError(
+            f"engine.class_priority: given class {unknown[0]!r}, which trace {trace.name} does not have; its classes: "
+            f"{', '.join(trace.classes)}"
+        )
     by_class = [engine.class_priority.get(name, 0) for name in trace.classes]
     return np.array(by_class, np.float64)[trace.class_id]
 

@@ -77,7 +77,7 @@ def _duration_s(x: Machine, table: TableRecord) -> float:
         else:
             prefill += new
             pairs += new * (present + new / 2)
-        sequences += present + new == known_tokens(job)
+        sequences += 1  # logits are computed of an unfinished prompt too, and thrown away
     time_s, outside_s = look_up_step(table, prefill, pairs, decodes, float(context), sequences, squares, most)
     check_duration(time_s)
     count_steps(x.engine, 1)
