@@ -131,3 +131,15 @@ def block_ids(value: object, field: str) -> array[int]:
         return array("Q", value)
     except (TypeError, OverflowError):
         raise RowError(field, f"given {shown(value)}, expected a list of integers from 0 to 2^64 - 1") from None
+
+
+def full_blocks(ids: array[int], field: str, input_tokens: int, block_tokens: int) -> array[int]:
+    """Ids of the full blocks of a prompt, of which a file lists all blocks (the last one partial) or the full ones."""
+    full, every = input_tokens // block_tokens, -(-input_tokens // block_tokens)
+    if len(ids) not in (full, every):
+        raise RowError(
+            field,
+            f"given {len(ids)} ids for {input_tokens} tokens, expected {every} (all blocks) or {full} (full blocks) of "
+            f"{block_tokens} tokens",
+        )
+    return ids[:full] if full else NO_BLOCKS
