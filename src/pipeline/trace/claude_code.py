@@ -12,7 +12,19 @@ import numpy as np
 from typing_extensions import override
 
 from pipeline.trace.json_rows import json_object, keys_of, label, member
-from pipeline.trace.rows import MOST_NS, Left, LineParser, Row, RowError, block_ids, full_blocks, shown, time_ns, tokens
+from pipeline.trace.rows import (
+    MOST_NS,
+    Left,
+    LineParser,
+    Row,
+    RowError,
+    block_ids,
+    full_blocks,
+    nested,
+    shown,
+    time_ns,
+    tokens,
+)
 from pipeline.trace.session_file import SessionFile
 
 SESSION_BITS = 40
@@ -106,12 +118,12 @@ class _Sessions(LineParser):
         """Yield the requests of a list and of its sub-agents; origin_ns: time of its t = 0."""
         if not isinstance(entries, list) or stream.count("[") > MOST_NESTED:
             expected = f"a list of requests, sub-agents at most {MOST_NESTED} deep"
-            raise _within(stream, f"given {shown(entries)}, expected {expected}")
+            raise nested(stream, f"given {shown(entries)}, expected {expected}")
         place, before_ns = 0, origin_ns
         for index, entry in enumerate(entries):
             name = f"{stream}[{index}]"
             if not isinstance(entry, dict):
-                raise _within(name, f"given {shown(entry)}, expected an object")
+                raise nested(name, f"given {shown(entry)}, expected an object")
             try:
                 start_ns = _later(origin_ns, entry, "t", 1.0)
                 if entry.get("type") == "subagent":
@@ -119,7 +131,7 @@ class _Sessions(LineParser):
                 else:
                     call = self._call(entry, stream, place, start_ns, space)
             except RowError as exc:
-                raise _within(f"{name}.{exc.field}", exc.problem) from None
+                raise nested(f"{name}.{exc.field}", exc.problem) from None
             if entry.get("type") == "subagent":
                 yield from self._calls(inner, f"{name}.requests", inner_ns, space)
             else:
@@ -142,12 +154,6 @@ class _Sessions(LineParser):
             label(entry, "model"),
             listed if space is None else _placed(listed, space),
         )
-
-
-def _within(name: str, problem: str) -> RowError:
-    error = RowError(name, problem)
-    error.field = "requests"  # dropped lines are counted by it: not under a reason for each index
-    return error
 
 
 def _later(origin_ns: int, entry: dict[str, Any], field: str, unit_s: float) -> int:

@@ -73,6 +73,13 @@ class RowError(ValueError):
         self.fatal = fatal
 
 
+def nested(name: str, problem: str) -> RowError:
+    """Name a place inside a field (`requests[3].in`); rows dropped for it are counted under the field as a whole."""
+    error = RowError(name, problem)
+    error.field = name.partition("[")[0]
+    return error
+
+
 def shown(value: object) -> str:
     """Show a value from a file in a message, shortened."""
     return ascii(reprlib.repr(value)[:80])[1:-1] if not isinstance(value, str) else ascii(value[:40])
