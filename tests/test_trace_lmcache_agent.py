@@ -110,7 +110,7 @@ def test_what_belongs_to_a_prompt() -> None:
     assert prompt(content=["abc", {"type": "text", "text": "de"}, {"n": 1}]) == [6 + 3 + 1 + 2 + 1 + 8]
     assert prompt(content="abc", tool_calls=call) == [9 + len('[{"id": "c", "function": {"name": "e"}}]') + 1]
     assert prompt(content="abc", tool_calls=None, name="ignored", tool_call_id="ignored") == [9]
-    assert prompt(content="\ud800") == [7]
+    assert prompt(content="\ud800" * 4) == [10]
 
 
 def test_times_by_clock_and_by_gap() -> None:
