@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import json
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ FILES = {
     "mooncake_conversation": "traces/mooncake_conversation.jsonl.gz",
     "mooncake_synthetic": "traces/mooncake_synthetic.jsonl.gz",
     "azure_conversation": "traces/azure_llm_2023_conv.csv.gz",
+    "claude_code_sessions": "traces/claude_code_sessions.jsonl.gz",
 }
 
 
@@ -66,6 +68,52 @@ def test_azure_conversation(data: Path) -> None:
         rows = list(csv.DictReader(file))
     assert trace.input_tokens.tolist() == [int(row["ContextTokens"]) for row in rows]
     assert trace.output_tokens.tolist() == [int(row["GeneratedTokens"]) for row in rows]
+
+
+def test_claude_code_sessions(data: Path) -> None:
+    loaded = _load(data, "claude_code_sessions")
+    trace = loaded.trace
+    requests = input_tokens = output_tokens = hit_tokens = failed = 0
+    with gzip.open(data / FILES["claude_code_sessions"], "rt") as file:
+        sessions = [json.loads(line) for line in file]
+    for session in sessions:
+        seen: set[int] = set()
+        flat = [inner for entry in session["requests"] for inner in entry.get("requests", [entry])]
+        for request in flat:
+            if not request["out"]:
+                failed += 1
+                continue
+            usable = request["hash_ids"][: (request["in"] - 1) // 64]
+            hit_tokens += 64 * next((i for i, block in enumerate(usable) if block not in seen), len(usable))
+            seen.update(request["hash_ids"])
+            requests, input_tokens = requests + 1, input_tokens + request["in"]
+            output_tokens += request["out"]
+    assert (requests, failed, len(sessions)) == (6_597, 6, 120)
+    assert (trace.request_count, np.unique(trace.session_id).size) == (6_597, 120)
+    assert (trace.input_tokens.sum(), trace.output_tokens.sum()) == (input_tokens, output_tokens)
+    assert infinite_cache_hit_ratio(trace) == pytest.approx(hit_tokens / input_tokens, rel=1e-12)
+    # No id stands under two prefixes, no request is out of order: sub-agents work between their parents' requests.
+    assert quality(loaded.quality) == {
+        "read": (6_603, "[1, 1, 1, 1, 1]"),
+        "kept": (6_597, "[1, 1, 1, 1, 1]"),
+        "changed: think time cut (max_think_s)": (21, "[1, 40, 56, 56, 58]"),
+        "dropped: no output (failed request)": (6, "[12, 23, 64, 64, 64]"),
+    }
+
+
+def test_claude_code_times_add_up(data: Path) -> None:
+    """Where think time is given, the time between arrivals is that and the service before it, rounded to a second."""
+    with gzip.open(data / FILES["claude_code_sessions"], "rt") as file:
+        sessions = [json.loads(line)["requests"] for line in file]
+    off = []
+    for entries in sessions:
+        end_s = None
+        for request in (entry for entry in entries if "requests" not in entry):
+            if end_s is not None and "think_time" in request:
+                off.append(abs(request["t"] - end_s - request["think_time"]))
+            if "api_time" in request:
+                end_s = request["t"] + request["api_time"]
+    assert (len(off), sum(seconds > 1 for seconds in off)) == (6_419, 1)
 
 
 def test_a_window_keeps_reuse_where_thinning_destroys_it(data: Path) -> None:

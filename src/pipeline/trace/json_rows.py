@@ -40,6 +40,16 @@ def member(record: dict[str, Any], field: str) -> Any:
     return value
 
 
+def label(record: dict[str, Any], field: str) -> str:
+    """Text of `field`, "" if it is missing or null; RowError if it is anything else, or text that UTF-8 cannot hold."""
+    value = record.get(field)
+    if value is None:
+        return ""
+    if not isinstance(value, str) or any("\ud800" <= character <= "\udfff" for character in value):
+        raise RowError(field, f"given {shown(value)}, expected a text")
+    return value.strip()
+
+
 class ObjectLines(LineParser):
     """One request a line, made of its object by `row`."""
 

@@ -15,7 +15,7 @@ from pipeline.trace.json_rows import ObjectLines, keys_of, member
 from pipeline.trace.ledger import CHANGED, Ledger
 from pipeline.trace.lines import ReadLines
 from pipeline.trace.request_trace import RequestTrace
-from pipeline.trace.rows import NO_BLOCKS, LineParser, Row, RowError, block_ids, time_ns, tokens
+from pipeline.trace.rows import LineParser, Row, RowError, block_ids, full_blocks, time_ns, tokens
 
 GROUP_BLOCKS = 2
 MILLISECOND_S = 1e-3
@@ -74,15 +74,9 @@ class MooncakeTrace(FileSource):
         if record.get("hash_ids") is None:
             raise RowError("hash_ids", "missing (trace.has_hashes=false reads the trace without prefixes)")
         ids = block_ids(record["hash_ids"], "hash_ids")
-        full, every = inputs // self.block_tokens, -(-inputs // self.block_tokens)
-        if len(ids) not in (full, every):
-            raise RowError(
-                "hash_ids",
-                f"given {len(ids)} ids for {inputs} tokens, expected {every} (all blocks) or {full} (full blocks) of "
-                f"{self.block_tokens} tokens",
-            )
+        full = full_blocks(ids, "hash_ids", inputs, self.block_tokens)
         group = tuple(ids[:GROUP_BLOCKS]) or None
-        return Row(arrival_ns, inputs, outputs, group, block_ids=ids[:full] if full else NO_BLOCKS)
+        return Row(arrival_ns, inputs, outputs, group, block_ids=full)
 
 
 def spread_buckets(trace: RequestTrace, seed: int) -> RequestTrace:

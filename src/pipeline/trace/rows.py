@@ -73,6 +73,13 @@ class RowError(ValueError):
         self.fatal = fatal
 
 
+def nested(name: str, problem: str) -> RowError:
+    """Name a place inside a field (`requests[3].in`); rows dropped for it are counted under the field as a whole."""
+    error = RowError(name, problem)
+    error.field = name.partition("[")[0]
+    return error
+
+
 def shown(value: object) -> str:
     """Show a value from a file in a message, shortened."""
     return ascii(reprlib.repr(value)[:80])[1:-1] if not isinstance(value, str) else ascii(value[:40])
@@ -131,3 +138,15 @@ def block_ids(value: object, field: str) -> array[int]:
         return array("Q", value)
     except (TypeError, OverflowError):
         raise RowError(field, f"given {shown(value)}, expected a list of integers from 0 to 2^64 - 1") from None
+
+
+def full_blocks(ids: array[int], field: str, input_tokens: int, block_tokens: int) -> array[int]:
+    """Ids of the full blocks of a prompt, of which a file lists all blocks (the last one partial) or the full ones."""
+    full, every = input_tokens // block_tokens, -(-input_tokens // block_tokens)
+    if len(ids) not in (full, every):
+        raise RowError(
+            field,
+            f"given {len(ids)} ids for {input_tokens} tokens, expected {every} (all blocks) or {full} (full blocks) of "
+            f"{block_tokens} tokens",
+        )
+    return ids[:full] if full else NO_BLOCKS
