@@ -19,42 +19,52 @@ def fields_of(text: str) -> list[str]:
 
 
 class Header:
-    """Positions of the wanted columns in a file, by the names in its first line."""
+    """Positions of the wanted columns in a file, by the names in its first line; of the optional ones it has, too."""
 
-    def __init__(self, line: str, wanted: Sequence[str], hint: str = "") -> None:
+    def __init__(self, line: str, wanted: Sequence[str], hint: str = "", optional: Sequence[str] = ()) -> None:
         try:
             self.names = [name.strip() for name in fields_of(line)]
         except RowError as exc:
             raise RowError("header", str(exc), fatal=True) from None
-        for name in wanted:
+        self.columns = [*wanted, *(name for name in optional if name in self.names)]
+        for name in self.columns:
             if self.names.count(name) != 1:
                 found = ", ".join(map(shown, self.names[:20]))
                 problem = "missing" if name not in self.names else "there twice"
                 raise RowError("header", f"column {name!r} is {problem}; found {found}{hint}", fatal=True)
-        self.positions = [self.names.index(name) for name in wanted]
+        self.positions = [self.names.index(name) for name in self.columns]
 
-    def values(self, line: str) -> list[str]:
-        """Values of the wanted columns, in the order they were asked for."""
+    def values(self, line: str) -> dict[str, str]:
+        """Values of the columns, by their names."""
         fields = fields_of(line)
         if len(fields) != len(self.names):
             raise RowError("line", f"given {len(fields)} values, expected {len(self.names)} as in the header")
-        return [fields[position] for position in self.positions]
+        return {name: fields[position] for name, position in zip(self.columns, self.positions, strict=True)}
 
 
 class CsvLines(LineParser):
-    """A header, then one request a line: `row` makes it of the values of the `wanted` columns, by their names."""
+    """A header, then one request a line: `row` makes it of the values of its columns, by their names.
 
-    def __init__(self, wanted: Sequence[str], row: Callable[[Mapping[str, str]], Row], hint: str = "") -> None:
-        self._wanted, self._row, self._hint = wanted, row, hint
+    wanted: columns that must be there; optional: those that may be; all others are ignored.
+    """
+
+    def __init__(
+        self,
+        wanted: Sequence[str],
+        row: Callable[[Mapping[str, str]], Row],
+        hint: str = "",
+        optional: Sequence[str] = (),
+    ) -> None:
+        self._wanted, self._row, self._hint, self._optional = wanted, row, hint, optional
         self._header: Header | None = None
 
     @override
     def line(self, text: str, number: int) -> Iterable[Row]:
         """Nothing of the first line, a request of any other."""
         if self._header is None:
-            self._header = Header(text, self._wanted, self._hint)
+            self._header = Header(text, self._wanted, self._hint, self._optional)
             return ()
-        return (self._row(dict(zip(self._wanted, self._header.values(text), strict=True))),)
+        return (self._row(self._header.values(text)),)
 
 
 def header_of(lines: Sequence[str]) -> list[str]:

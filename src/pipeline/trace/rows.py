@@ -95,6 +95,14 @@ def number_in(text: str, field: str) -> float:
     return float(text)
 
 
+def label(text: str, field: str) -> str:
+    """Check the name of a class, a session or a request: stripped, not empty."""
+    text = text.strip()
+    if not text:
+        raise RowError(field, "missing")
+    return text
+
+
 def tokens(value: object, field: str, least: int) -> int:
     """Check a token count: a whole number from `least` to 10^9."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value // 1:
