@@ -201,7 +201,7 @@ def test_a_missing_or_unreadable_file(tmp_path: Path) -> None:
         (b"PK\x03\x04", "a zip archive"),
         (b"BZh9", "a bzip2 file"),
         (b"\xfd7zXZ", "an xz file"),
-        (b"PAR1", "a parquet file"),
+        (b"PAR1", r"a parquet file \(trace=parquet_file reads one\)"),
         (GOOD.decode().encode("utf-16"), "UTF-16 text"),
         (b"\xfe\xff\0{", "UTF-16 text"),
     ],

@@ -11,7 +11,7 @@ from pipeline.config import Conf
 from pipeline.settings import Setting
 from pipeline.spec import TARGET, InputError, class_of
 from pipeline.trace.file_source import FileSource
-from pipeline.trace.lines import open_lines
+from pipeline.trace.lines import open_lines, start_of
 
 AUTO = "auto"
 FIRST_LINES = 20
@@ -52,7 +52,7 @@ def _readers(conf: Conf) -> dict[str, type[FileSource]]:
 
 
 def _format_of(path: Path, readers: dict[str, type[FileSource]]) -> str:
-    start = _start(path)
+    start = start_of(path)
     fitting = [name for name, reader in readers.items() if reader.magic and start.startswith(reader.magic)]
     lines: list[str] = []
     if not fitting:
@@ -68,15 +68,6 @@ def _format_of(path: Path, readers: dict[str, type[FileSource]]) -> str:
         f"trace.path: given {str(path)!r}, {NEITHER} ({', '.join(readers)}); it begins with {lines[0][:80]!r}; "
         "trace=csv_file reads any CSV once its columns are named (conf/trace/csv_file.yaml)"
     )
-
-
-def _start(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            return file.read(8)
-    except (OSError, ValueError) as exc:
-        problem = exc.strerror if isinstance(exc, OSError) else exc
-        raise InputError(f"trace.path: given {str(path)!r}, expected a readable file ({problem})") from exc
 
 
 def _texts(path: Path) -> Iterator[str]:

@@ -12,11 +12,12 @@ from pipeline.spec import InputError
 
 LINE_LIMIT_BYTES = 16 * 2**20
 MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
+PARQUET = b"PAR1"
 FOREIGN = {
     b"PK\x03\x04": "a zip archive",
     b"BZh": "a bzip2 file",
     b"\xfd7zX": "an xz file",
-    b"PAR1": "a parquet file",
+    PARQUET: "a parquet file (trace=parquet_file reads one)",
     b"\xff\xfe": "UTF-16 text",
     b"\xfe\xff": "UTF-16 text",
 }
@@ -46,13 +47,18 @@ def open_lines(path: Path) -> Iterator[bytes]:
         raise InputError(f"{path}, after row {row}: cannot be read to its end: {exc}") from exc
 
 
-def _compression(path: Path) -> str | None:
+def start_of(path: Path) -> bytes:
+    """First bytes of `path`. Raises InputError for a file that cannot be opened."""
     try:
         with path.open("rb") as file:
-            start = file.read(4)
+            return file.read(8)
     except (OSError, ValueError) as exc:
         problem = exc.strerror if isinstance(exc, OSError) else exc
         raise InputError(f"trace.path: given {str(path)!r}, expected a readable file ({problem})") from exc
+
+
+def _compression(path: Path) -> str | None:
+    start = start_of(path)
     foreign = next((kind for magic, kind in FOREIGN.items() if start.startswith(magic)), None)
     if foreign:
         raise InputError(
