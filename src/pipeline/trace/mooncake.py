@@ -79,16 +79,17 @@ class MooncakeTrace(FileSource):
         return Row(arrival_ns, inputs, outputs, group, block_ids=full)
 
 
-def spread_buckets(trace: RequestTrace, seed: int) -> RequestTrace:
+def spread_buckets(trace: RequestTrace, seed: int, width_s: float | None = None) -> RequestTrace:
     """Spread arrivals uniformly over their time bucket, order kept; draws are keyed by seed and position.
 
-    The first arrival stays at 0. Nothing changes if all times are equal: no gap says how wide a bucket is.
+    width_s: of a bucket; None: the median gap. The first arrival stays at 0. Nothing changes if all times are equal and
+    no width is given: no gap says how wide a bucket is.
     """
     times, bucket = np.unique(trace.arrival_s, return_inverse=True)
-    if times.size < 2:
+    if times.size < 2 and width_s is None:
         return trace
     gaps = np.diff(times)
-    widths = np.minimum(np.append(gaps, np.inf), np.median(gaps))
+    widths = np.minimum(np.append(gaps, np.inf), np.median(gaps) if width_s is None else width_s)
     draws = uniforms(seed, "mooncake.spread", trace.request_count)
     draws = draws[np.lexsort((draws, bucket))]
     # The last bit of a sum may reach past the next bucket's start.
