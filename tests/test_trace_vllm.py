@@ -95,8 +95,8 @@ def test_newer_versions_log_prompts_and_answers_apart() -> None:
 
 
 def test_oldest_versions_log_other_words() -> None:
-    old = "INFO 07-15 12:34:56 async_llm_engine.py:436] Received request x: prompt: 'p', sampling_params: "
-    rest = "SamplingParams(n=1, max_tokens=16), prompt_token_ids: [1, 2], lora_request: None, prompt_adapter_request: None."
+    old = "INFO 07-15 12:34:56 async_llm_engine.py:436] Received request x: prompt: 'p', "
+    rest = "sampling_params: SamplingParams(n=1, max_tokens=16), prompt_token_ids: [1, 2], lora_request: None."
     line = old + rest
     assert read(line, output="max_tokens").trace.output_tokens.tolist() == [16]
 

@@ -11,14 +11,19 @@ from typing_extensions import override
 from pipeline.trace.rows import LineParser, Row, RowError, shown
 
 
+def json_value(text: str, expected: str) -> Any:
+    """Parse one JSON value; NaN and Infinity are refused. expected: what it should be, for messages."""
+    try:
+        return _DECODER.decode(text)
+    except RecursionError:
+        raise RowError("line", f"nested too deeply, expected one {expected}") from None
+    except ValueError as exc:
+        raise RowError("line", f"given {shown(text)}, expected one {expected} a line ({exc})") from None
+
+
 def json_object(text: str) -> dict[str, Any]:
     """Parse one JSON object; NaN and Infinity are refused."""
-    try:
-        value = _DECODER.decode(text)
-    except RecursionError:
-        raise RowError("line", "nested too deeply, expected one flat JSON object") from None
-    except ValueError as exc:
-        raise RowError("line", f"given {shown(text)}, expected one JSON object a line ({exc})") from None
+    value = json_value(text, "JSON object")
     if not isinstance(value, dict):
         raise RowError("line", f"given {shown(value)}, expected one JSON object a line")
     return value

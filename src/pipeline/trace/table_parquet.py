@@ -76,13 +76,15 @@ class ParquetTrace(TableTrace):
     def _values(self, path: Path) -> Iterator[dict[str, Any]]:
         number, names = 0, self.columns()
         try:
-            with pq.ParquetFile(path) as file:
+            with pq.ParquetFile(path, page_checksum_verification=True) as file:
                 self._check(file.schema_arrow, path)
                 for batch in file.iter_batches(BATCH_ROWS, columns=names):
                     for values in zip(*(_plain(batch.column(name)) for name in names), strict=True):
                         number += 1
                         yield dict(zip(names, values, strict=True))
-        except (OSError, pa.ArrowException) as exc:
+        except InputError:
+            raise
+        except (OSError, ValueError, pa.ArrowException) as exc:  # a damaged file has names that are no text, too
             problem = str(exc).split("\n")[0]
             raise InputError(f"{path}, after row {number}: cannot be read to its end: {problem}") from exc
 
