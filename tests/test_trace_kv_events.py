@@ -93,6 +93,8 @@ def test_ranks_have_requests_of_their_own_and_blocks_in_common() -> None:
     )
     assert lengths(loaded) == [(4, 2), (2, 2)]
     assert chains(loaded) == [[0, 1, 2], [0, 3]]
+    alike = [stored(0, [1, 2]) | {"data_parallel_rank": rank} for rank in (0, 1)]
+    assert lengths(read(*alike, stored(1, [3], 2) | {"data_parallel_rank": 1})) == [(4, 8), (4, 2)]
 
 
 def test_what_follows_an_unknown_parent_is_unknown() -> None:

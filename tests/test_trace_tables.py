@@ -278,6 +278,7 @@ def test_a_bad_parquet_file_is_refused(
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)
     assert str(refused.value).startswith(str(tmp_path / "t"))
+    assert "cannot be read" not in str(refused.value)
 
 
 def test_parquet_ids_take_both_signs(tmp_path: Path) -> None:

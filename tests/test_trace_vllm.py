@@ -40,7 +40,7 @@ def test_sample() -> None:
     trace = loaded.trace
     assert trace.arrival_s.tolist() == [0, 1, 4, 6]
     assert trace.input_tokens.tolist() == [6, 8, 10, 4]
-    assert trace.output_tokens.tolist() == [3, 3, 1, 1]
+    assert trace.output_tokens.tolist() == [3, 4, 1, 1]
     assert trace.session_id.tolist() == [0, 1, 2, 3]
     # The first answer fills the second block, which the third prompt finds again; that of a stream is not known; the
     # last prompt has another adapter.
@@ -206,6 +206,32 @@ def test_a_cut_log_is_told_by_its_longest_text() -> None:
     assert read(*lines, longer).trace.input_tokens.tolist() == [7, 20]
 
 
-def test_a_line_inside_a_prompt_is_not_a_line() -> None:
+def test_what_users_send_is_not_taken_for_fields_or_lines() -> None:
+    sampling = "stop=[', prompt_token_ids: [7, 7], lora_request: x, max_tokens=1, n=2'], max_tokens=9"
+    sent = received("a", "[1, 2, 3]", sampling=sampling)
     quoted = "INFO 07-15 12:34:56 [other.py:1] seen '" + received("b", "[1, 2]") + "'"
-    assert read(received("a", "[1]"), quoted, answered("a", "[1]")).trace.request_count == 1
+    loaded = read(sent, quoted, output="max_tokens")
+    assert loaded.trace.input_tokens.tolist() == [3]
+    assert loaded.trace.output_tokens.tolist() == [9]
+    counts = quality(loaded.quality)
+    assert counts["read"] == (1, "[1]")
+    assert counts["ignored: other log line"] == (1, "[2]")
+
+
+def test_colours_and_other_requests_are_no_obstacle() -> None:
+    coloured = received("a", "[1]", at="\x1b[32mINFO\x1b[0m 07-15 12:34:00 \x1b[90m[entrypoints/logger.py:92]\x1b[0m ")
+    loaded = read(coloured, HEAD.format(0) + "Request a: aborted", answered("a", "[1]"))
+    assert quality(loaded.quality)["ignored: other log line"] == (1, "[2]")
+
+
+def test_a_request_with_details_that_cannot_be_read_is_dropped_once() -> None:
+    details = HEAD.format(0) + "Request a details: prompt: 'open, prompt_token_ids: [1]"
+    lines = [
+        details,
+        HEAD.format(0) + "Received request a: params: SamplingParams(n=1, max_tokens=5), lora_request: None.",
+    ]
+    with pytest.raises(InputError, match="row 2: prompt: not as vLLM logs it"):
+        read(*lines)
+    counts = quality(read(*lines, received("z", "[1]"), answered("z", "[1]"), bad_rows="drop").quality)
+    assert counts["dropped: unreadable prompt"] == (1, "[2]")
+    assert counts["read"] == (2, "[2, 3]")
