@@ -58,7 +58,7 @@ class VllmLogTrace(FileSource):
 
     output: Output
     salt: str
-    year: int | None = Field(ge=1970, le=2261)
+    year: int | None = Field(ge=1970, le=2261, strict=True)
     spread_seconds: bool
 
     @classmethod
