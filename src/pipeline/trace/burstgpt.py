@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from pipeline.trace.csv_rows import CsvLines, header_of
 from pipeline.trace.file_source import FileSource
-from pipeline.trace.rows import Row, RowError, label, number_in, time_ns, tokens
+from pipeline.trace.rows import Row, RowError, name_in, number_in, time_ns, tokens
 
 TIME, INPUTS, OUTPUTS, TOTAL, SESSION = (
     "Timestamp",
@@ -57,5 +57,5 @@ class BurstGptTrace(FileSource):
             inputs,
             outputs,
             values.get(SESSION, "").strip() or None,
-            "" if self.class_column is None else label(values[self.class_column], self.class_column),
+            "" if self.class_column is None else name_in(values[self.class_column], self.class_column),
         )

@@ -95,7 +95,7 @@ def number_in(text: str, field: str) -> float:
     return float(text)
 
 
-def label(text: str, field: str) -> str:
+def name_in(text: str, field: str) -> str:
     """Check the name of a class, a session or a request: stripped, not empty."""
     text = text.strip()
     if not text:

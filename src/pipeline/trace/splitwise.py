@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from pipeline.trace.csv_rows import CsvLines, header_of
 from pipeline.trace.file_source import FileSource
-from pipeline.trace.rows import Row, RowError, label, number_in, shown, time_ns, tokens
+from pipeline.trace.rows import Row, RowError, name_in, number_in, shown, time_ns, tokens
 
 ID, KIND, APPLICATION, TIME, BATCH, INPUTS, OUTPUTS = COLUMNS = (
     "request_id",
@@ -52,8 +52,8 @@ class SplitwiseTrace(FileSource):
             time_ns(number_in(values[TIME], TIME), TIME, 1.0),
             tokens(number_in(values[INPUTS], INPUTS), INPUTS, 1),
             tokens(number_in(values[OUTPUTS], OUTPUTS), OUTPUTS, 0),
-            class_name="" if self.class_column is None else f"application {label(values[APPLICATION], APPLICATION)}",
-            request_id=label(values[ID], ID),
+            class_name="" if self.class_column is None else f"application {name_in(values[APPLICATION], APPLICATION)}",
+            request_id=name_in(values[ID], ID),
         )
 
 

@@ -14,7 +14,7 @@ from pipeline.spec import Positive
 from pipeline.trace.file_source import FileSource
 from pipeline.trace.ledger import Ledger
 from pipeline.trace.request_trace import Ints, RequestTrace
-from pipeline.trace.rows import MOST_NS, Row, RowError, date_ns, label, number_in, shown, time_ns, tokens
+from pipeline.trace.rows import MOST_NS, Row, RowError, date_ns, name_in, number_in, shown, time_ns, tokens
 from pipeline.trace.selection import take
 
 COLUMNS_HINT = " (trace.arrival_column, input_column and output_column say which to read)"
@@ -96,7 +96,7 @@ def _number(value: Any, field: str) -> Any:
 
 
 def _label(values: Mapping[str, Any], column: str | None) -> str:
-    return "" if column is None else label(_text(values[column], column), column)
+    return "" if column is None else name_in(_text(values[column], column), column)
 
 
 def _think_s(values: Mapping[str, Any], column: str | None) -> float:
