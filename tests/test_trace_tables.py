@@ -306,3 +306,10 @@ def test_a_file_that_is_not_parquet_to_its_end_is_refused(tmp_path: Path) -> Non
     empty = {name: pa.array([], pa.int64()) for name in GIVEN}
     with pytest.raises(InputError, match="holds no rows, expected at least one request"):
         _parquet(tmp_path, empty)
+
+
+def test_parquet_is_named_to_who_reads_it_as_text() -> None:
+    with pytest.raises(
+        InputError, match=r"which is a parquet file \(trace=parquet_file reads one\), expected UTF-8 text"
+    ):
+        source("csv_file", path=SAMPLE).load(0, PLENTY)

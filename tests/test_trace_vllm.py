@@ -49,7 +49,7 @@ def test_sample() -> None:
         "read": (6, "[11, 3, 5, 12, 14]"),
         "kept": (4, "[3, 5, 12, 15]"),
         "changed: arrival spread inside its second": (4, "[3, 5, 12, 15]"),
-        "dropped: no response logged": (1, "[14]"),
+        "dropped: no response logged (trace.output=max_tokens does without)": (1, "[14]"),
         "dropped: request that generates nothing": (1, "[11]"),
         "ignored: end of a response": (4, "[7, 9, 13, 16]"),
         "ignored: other log line": (5, "[1, 2, 4, 10, 17]"),

@@ -130,7 +130,7 @@ class _LogParser(LineParser):
     def end(self) -> Iterable[Row | Left]:
         self._cut.check()
         for request in self._requests.values():
-            yield request.row or Left("no response logged", True, request.number)
+            yield request.row or Left("no response logged (trace.output=max_tokens does without)", True, request.number)
 
     def _note(self, line: LogLine, number: int) -> Iterable[Left]:
         """Keep the prompt for the line with its request; what cannot be read is that request's fault."""

@@ -12,11 +12,11 @@ from pipeline.spec import Count, Positive
 from pipeline.trace.file_source import FileSource
 from pipeline.trace.hashes import BlockHasher, id_of
 from pipeline.trace.json_rows import json_value
-from pipeline.trace.kv_batches import BATCH, Hash, Stored, batch, is_batch
 from pipeline.trace.ledger import CHANGED, Ledger
 from pipeline.trace.lines import ReadLines
 from pipeline.trace.request_trace import RequestTrace
 from pipeline.trace.rows import Left, LineParser, Row, RowError
+from pipeline.trace.vllm_kv_batches import BATCH, Hash, Stored, batch, is_batch
 
 
 class KvEventTrace(FileSource):
@@ -25,8 +25,8 @@ class KvEventTrace(FileSource):
     [ts, [event, ...], rank] or {"ts": s, "events": [...], "data_parallel_rank": n}; ["BlockStored", hashes, parent,
     token_ids, block_size, lora_id, medium, lora_name, extra_keys, group_idx] or {"type": "BlockStored", "block_hashes":
     ..., "parent_block_hash": ..., ...}; BlockRemoved and AllBlocksCleared alike, which are not used. Hashes are
-    integers or text (bytes in hex or base64). Blocks on another medium than the GPU, and of cache groups but the first,
-    are ignored and counted.
+    integers or text (bytes in hex or base64). Each batch once, those of a rank in their order. Blocks on another medium
+    than the GPU, and of cache groups but the first, are ignored and counted.
     Events have no requests: these are inferred, per rank. Blocks stored behind the last block of a request at most
     chain_gap_s ago go on with it: several at once while none of its output was seen are prompt (a chunk of prefill), a
     single one is output. Everything else starts a request, whose prompt is all blocks before and these.
