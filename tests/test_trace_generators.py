@@ -44,6 +44,10 @@ def test_a_generated_trace_keeps_the_contract(option: str) -> None:
     assert np.isnan(trace.think_s[first]).all()
     later = np.delete(np.arange(trace.request_count), first)
     assert (trace.think_s[later] > 0).all()
+    order = np.argsort(trace.session_id, kind="stable")
+    steps_s, think_s = np.diff(trace.arrival_s[order]), trace.think_s[order][1:]
+    inside = ~np.isnan(think_s)
+    np.testing.assert_allclose(steps_s[inside], think_s[inside], rtol=0, atol=1e-9)
     full = (trace.input_tokens + trace.output_tokens) // trace.block_tokens
     np.testing.assert_array_equal(np.diff(trace.block_offset), full)
     assert quality(loaded.quality)["read"][0] == trace.request_count

@@ -88,6 +88,26 @@ def test_a_full_context_is_summed_up_and_goes_on_from_the_shared_prefix() -> Non
     assert not set(after[100:]) & set(asked)
 
 
+def test_a_summary_and_each_instruction_are_drawn_for_themselves() -> None:
+    like_outputs = {"_target_": LOGNORMAL, "median": 300, "sigma": 0.5, "maximum": 2000}
+    team = TEAM | {"output_tokens": like_outputs, "summary_tokens": like_outputs, "compact_tokens": 2500}
+    loaded = source("agentic", **team, **LONG_LEADS, fan_out_ratio=0.0).load(0, PLENTY)
+    outputs = [
+        (mine[i][1], mine[i + 1][1])
+        for mine in (_sizes(loaded, session) for session in range(30))
+        for i in range(len(mine) - 1)
+        if mine[i][0] > 2500
+    ]
+    assert len(outputs) > 10
+    assert sum(summary == following for summary, following in outputs) < 2
+    team = TEAM | {"task_tokens": like_outputs, "output_tokens": fixed(1)}
+    loaded = source("agentic", **team, **LONG_LEADS, fan_out_ratio=1.0).load(0, PLENTY)
+    instructions = [[prompt for prompt, _ in _sizes(loaded, session)[1::2]] for session in range(30)]
+    several = [given for given in instructions if len(given) > 2]
+    assert several
+    assert all(len(set(given)) > 1 for given in several)
+
+
 def test_contexts_stay_under_the_limit_but_for_one_turn() -> None:
     agents = source("agentic", session_count=100)
     trace = agents.load(0, PLENTY).trace
@@ -149,6 +169,8 @@ def test_bursts_are_a_poisson_process_of_geometric_bursts() -> None:
     gaps = np.diff(starts)
     assert abs(gaps.mean() - 10) < 1
     assert abs(gaps.std() - 10) < 1
+    chat_gaps = np.diff(trace.arrival_s[~scan])[: gaps.size]
+    assert abs(np.corrcoef(gaps, chat_gaps)[0, 1]) < 0.1
     assert abs(scan.sum() / starts.size - 5) < 0.3
     assert abs(np.log(trace.input_tokens[scan]).mean() - np.log(12_000)) < 0.02
     assert abs(np.log(trace.output_tokens[scan]).mean() - np.log(24)) < 0.02
@@ -180,3 +202,16 @@ def test_bursts_make_lru_forget_what_chats_share() -> None:
 
     alone, mixed = chat_hits("chat"), chat_hits("scan_burst")
     assert alone - mixed > 0.02
+
+
+def test_longer_subagents_change_no_session_without_any() -> None:
+    def sessions(**options: Any) -> list[list[tuple[int, int]]]:
+        loaded = source("agentic", session_count=80, **options).load(0, PLENTY)
+        return [_sizes(loaded, session) for session in range(80)]
+
+    none, some, longer = sessions(fan_out_ratio=0.0), sessions(), sessions(subagent_turns_mean_count=8)
+    without = [session for session in range(80) if some[session] == none[session]]
+    assert 10 < len(without) < 70
+    assert all(longer[session] == some[session] for session in without)
+    assert all(longer[session][0] == some[session][0] for session in range(80))
+    assert sum(map(len, longer)) > sum(map(len, some))
