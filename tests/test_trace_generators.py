@@ -16,7 +16,9 @@ from pipeline.trace.draws import SLOTS, Draws, LogNormal, choose, geometric, uni
 from pipeline.trace.reuse import infinite_cache_hit_tokens
 from pipeline.trace.sessions import Lines, Prefix
 
-OPTIONS = ["chat", "agent", "document_qa"]
+OPTIONS = ["chat", "agent", "document_qa", "scan_burst", "agentic"]
+CLASSES = {"scan_burst": ("chat", "scan")}
+TURNS = {"agentic": "lead_turns_mean_count"}
 LOGNORMAL = "pipeline.trace.draws.LogNormal"
 
 
@@ -36,11 +38,16 @@ def test_a_generated_trace_keeps_the_contract(option: str) -> None:
     trace = loaded.trace
     assert 10_000 < trace.request_count < 40_000
     assert trace.has_prefixes
-    assert trace.classes == (option,)
+    assert trace.classes == CLASSES.get(option, (option,))
+    assert set(trace.class_id.tolist()) == set(range(len(trace.classes)))
     first = np.unique(trace.session_id, return_index=True)[1]
     assert np.isnan(trace.think_s[first]).all()
     later = np.delete(np.arange(trace.request_count), first)
     assert (trace.think_s[later] > 0).all()
+    order = np.argsort(trace.session_id, kind="stable")
+    steps_s, think_s = np.diff(trace.arrival_s[order]), trace.think_s[order][1:]
+    inside = ~np.isnan(think_s)
+    np.testing.assert_allclose(steps_s[inside], think_s[inside], rtol=0, atol=1e-9)
     full = (trace.input_tokens + trace.output_tokens) // trace.block_tokens
     np.testing.assert_array_equal(np.diff(trace.block_offset), full)
     assert quality(loaded.quality)["read"][0] == trace.request_count
@@ -140,14 +147,17 @@ def test_more_sessions_or_a_longer_one_change_no_other_draw(option: str) -> None
     assert [_turns(few, s) for s in range(20)] == [_turns(many, s) for s in range(20)]
     for name in ("arrival_s", "think_s"):
         one = getattr(few.trace, name)[np.argsort(few.trace.session_id, kind="stable")]
-        two = getattr(many.trace, name)[np.argsort(many.trace.session_id, kind="stable")][: one.size]
+        two = getattr(many.trace, name)[np.argsort(many.trace.session_id, kind="stable")]
+        if option == "scan_burst":  # its bursts are numbered behind the chats, and go on with these
+            one, two = one[np.sort(few.trace.session_id) < 20], two[np.sort(many.trace.session_id) < 20]
+        two = two[: one.size]
         if name == "think_s":
             np.testing.assert_array_equal(one, two)
         else:  # each from its own first arrival, which is session 0's in both
             np.testing.assert_allclose(one, two, rtol=0, atol=1e-9)
-    longer = source(option, session_count=20, turns_mean_count=40).load(0, PLENTY)
+    longer = source(option, session_count=20, **{TURNS.get(option, "turns_mean_count"): 40}).load(0, PLENTY)
     assert any(len(_turns(longer, s)) > len(_turns(few, s)) for s in range(20))
-    if option != "agent":  # an agent's sub-tasks end at another turn
+    if option not in ("agent", "agentic"):  # an agent's sub-tasks end at another turn
         assert all(_turns(longer, s)[: len(_turns(few, s))] == _turns(few, s) for s in range(20))
 
 

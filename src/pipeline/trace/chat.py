@@ -25,7 +25,8 @@ class ChatTrace(SessionSource):
 
     * System prompt: one of `system_prompt_count`, uniformly; length lognormal `system_prompt_tokens`, drawn once each.
     * Turns of a session: geometric with mean `turns_mean_count`, at least 1.
-    * A turn's prompt: system prompt, all earlier messages and answers, and a new message, lognormal `user_tokens`.
+    * A turn's prompt: system prompt, all earlier messages and answers, and a new message, lognormal `user_tokens`; the
+      first message of a session lognormal `first_user_tokens` (null: as the others).
     * Answer: lognormal `output_tokens`. From an answer to the next message: lognormal `think_s`.
     * Session starts: Poisson with rate `sessions_per_s`. All draws are independent.
     """
@@ -35,6 +36,7 @@ class ChatTrace(SessionSource):
     system_prompt_count: Count
     system_prompt_tokens: LogNormal
     turns_mean_count: Mean
+    first_user_tokens: LogNormal | None
     user_tokens: LogNormal
     output_tokens: LogNormal
     think_s: LogNormal
@@ -46,6 +48,7 @@ class ChatTrace(SessionSource):
     def session(self, lines: Lines, prefixes: Sequence[Prefix], draws: Draws) -> Iterator[Turn]:
         """Yield the turns of one chat."""
         prompt = prefixes[int(draws.at(0, PREFIX) * len(prefixes))]
-        start = Prefix(lines.add(prompt), prompt.tokens + self.user_tokens.whole(draws.at(0, FIRST)))
+        first = self.first_user_tokens or self.user_tokens
+        start = Prefix(lines.add(prompt), prompt.tokens + first.whole(draws.at(0, FIRST)))
         turn_count = geometric(self.turns_mean_count, draws.at(0, TURNS))
         yield from conversation(start, turn_count, self.user_tokens, self.output_tokens, self.think_s, draws, 1)

@@ -70,6 +70,11 @@ class LogNormal(Spec):
         return max(1, round(self.value(draw)))
 
 
+def exponential(rate_per_s: float, draw: float) -> float:
+    """Gap in seconds between events of a Poisson process of this rate, by a draw in (0, 1)."""
+    return -math.log(draw) / rate_per_s
+
+
 def geometric(mean: float, draw: float) -> int:
     """Quantile at `draw` in (0, 1) of the geometric distribution on 1, 2, ... with this mean."""
     if mean <= 1:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -11,7 +11,7 @@ from pydantic import Field
 
 from pipeline.spec import Count, Positive
 from pipeline.trace.base import TraceSource
-from pipeline.trace.draws import Draws, LogNormal, uniforms
+from pipeline.trace.draws import Draws, LogNormal, exponential, uniforms
 from pipeline.trace.ledger import READ, Ledger
 from pipeline.trace.lines import ReadLines
 from pipeline.trace.request_trace import Ints, RequestTrace
@@ -32,12 +32,16 @@ class Prefix(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """A request whose prompt is the first `input_tokens` of a line; its output goes on along the same line."""
+    """A request whose prompt is the first `input_tokens` of a line; its output goes on along the same line.
+
+    class_id: its position in the source's `classes`.
+    """
 
     line: int
     input_tokens: int
     output_tokens: int
     think_s: float
+    class_id: int = 0
 
 
 class Lines:
@@ -85,6 +89,11 @@ class SessionSource(TraceSource):
     session_count: Count = Field(le=10**6)
     sessions_per_s: Positive
 
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes of requests; one, named as the trace, unless a subclass has others."""
+        return (self.name,)
+
     def prefixes(self, lines: Lines, seed: int) -> list[Prefix]:
         """Return the prefixes that sessions share."""
         raise NotImplementedError
@@ -93,24 +102,26 @@ class SessionSource(TraceSource):
         """Yield the turns of one session in order; the first one's think time is not used."""
         raise NotImplementedError
 
+    def sessions(self, lines: Lines, seed: int) -> Iterator[tuple[float, list[Turn]]]:
+        """Yield the start in seconds and the turns of each session, in the order of their numbers."""
+        prefixes = self.prefixes(lines, seed)
+        start_s = 0.0
+        for session in range(self.session_count):
+            draws = Draws(seed, self.component, session)
+            start_s += exponential(self.sessions_per_s, draws.at(0, GAP))
+            yield start_s, list(self.session(lines, prefixes, draws))
+
     def requests(self, seed: int, ledger: Ledger, read: ReadLines) -> RequestTrace:
         """Generate all sessions, in order of arrival; nothing is read."""
         del read
         lines = Lines()
-        prefixes = self.prefixes(lines, seed)
         turns: list[Turn] = []
         arrivals: list[float] = []
         lengths: list[int] = []
-        start_s = 0.0
-        for session in range(self.session_count):
-            draws = Draws(seed, self.component, session)
-            start_s += -math.log(draws.at(0, GAP)) / self.sessions_per_s
-            arrival_s, before = start_s, len(turns)
-            for turn in self.session(lines, prefixes, draws):
-                arrival_s += turn.think_s if len(turns) > before else 0.0
-                turns.append(turn)
-                arrivals.append(arrival_s)
-            lengths.append(len(turns) - before)
+        for start_s, session in self.sessions(lines, seed):
+            arrivals += accumulate((turn.think_s for turn in session[1:]), initial=start_s)
+            turns += session
+            lengths.append(len(session))
         trace = self._trace(lines, turns, np.array(arrivals), np.array(lengths))
         ledger.add_all(READ, trace.request_id)
         return take(trace, np.argsort(trace.arrival_s, kind="stable"))
@@ -123,10 +134,10 @@ class SessionSource(TraceSource):
         return RequestTrace(
             name=self.name,
             block_tokens=self.block_tokens,
-            classes=(self.name,),
+            classes=self.classes,
             request_id=np.arange(line.size),
-            session_id=np.repeat(np.arange(self.session_count), lengths),
-            class_id=np.zeros(line.size, np.int64),
+            session_id=np.repeat(np.arange(lengths.size), lengths),
+            class_id=np.array([turn.class_id for turn in turns]),
             arrival_s=arrival_s,
             think_s=np.array([turn.think_s for turn in turns]),
             input_tokens=inputs,
