@@ -21,6 +21,7 @@ localrules:
     calibrate,
     train,
     traffic,
+    fit,
     place,
     route,
 

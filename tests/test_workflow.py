@@ -219,6 +219,18 @@ def test_a_users_own_file_is_described_before_any_study(project: Project) -> Non
 
 
 @pytest.mark.workflow
+def test_the_generator_is_fitted_to_a_users_own_file(project: Project) -> None:
+    path = ROOT / "tests/data/claude_code_small.jsonl"
+    done = project.snakemake("fit", settings=f"trace=auto trace.path={path} trace.block_tokens=4")
+    said = done.stdout + done.stderr
+    assert "read as trace=claude_code" in said
+    if done.returncode:  # so few sessions may leave none to judge by, in one line
+        assert "kvplan: " in said.strip().splitlines()[-1]
+    else:
+        assert (project.folder / "results/fit").glob("*/fitted.yaml")
+
+
+@pytest.mark.workflow
 @pytest.mark.parametrize(
     ("settings", "study", "line"),
     [

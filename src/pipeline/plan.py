@@ -30,6 +30,7 @@ OUTPUTS = {
     "train": ("step_table.npz", "predictor_accuracy.parquet"),
     "trace": ("trace.npz", "trace_quality.parquet"),
     "describe": ("card.html", "card.json"),
+    "fit": ("fitted.yaml", "goodness.csv"),
     "capacity": ("capacity.json",),
     "place": tuple(f"{table}.parquet" for table in SIMULATED),
     "replay": ("fidelity.parquet", "predictor_accuracy.parquet"),
@@ -37,7 +38,7 @@ OUTPUTS = {
 }
 
 
-ASIDE = ("describe",)
+ASIDE = ("describe", "fit")
 """Stages for a target of their own, which the warehouse does not gather."""
 
 
@@ -127,6 +128,9 @@ def _describe(plan: Plan, option: str, cell: CellConfig) -> None:
     label = f"{option} on {cell.choices['hardware']}, {cell.choices['model']}"
     config = {name: values[name] for name in ("trace", "tiers", "engine", "model", "hardware", "seed")}
     plan.add("describe", label, config, {stage: [key] for stage, key in upstream.items()})
+    if built.trace.file() is not None:
+        part = {"trace": values["trace"], "seed": values["seed"]}
+        plan.add("fit", f"chat to {option}", part, {"trace": [upstream["trace"]]})
 
 
 def _check_report(report: Mapping[str, Any]) -> None:

@@ -43,7 +43,33 @@ rule describe_trace:
         "{params.job}/describe.py {params.item} {params.out} {log}"
 
 
-# A target of its own, for before any study.
+rule fit_generator:
+    input:
+        upstream("fit"),
+    output:
+        outputs("fit"),
+    log:
+        f"{RESULTS}/logs/fit/{{key}}.log",
+    resources:
+        mem_mb=lambda wildcards, attempt: 2000 * attempt,
+        runtime=10,
+    params:
+        item=item("fit"),
+        job=JOB,
+        out=subpath(output[0], parent=True),
+        what=label("fit"),
+    message:
+        "fit: {params.what}"
+    shell:
+        "{params.job}/fit.py {params.item} {params.out} {log}"
+
+
+# Targets of their own, for before any study: fit, traffic.
+rule fit:
+    input:
+        results_of("fit"),
+
+
 rule traffic:
     input:
         results_of("describe"),
