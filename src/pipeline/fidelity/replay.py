@@ -24,7 +24,13 @@ from pipeline.values import Cluster, Engine, Model, Pool, Slo
 BALANCER = VllmBalancer(poll_interval_s=0.1, drain="completion", waiting_weight=4.0, own_sends=1.0)
 """Between data-parallel engines, as in conf/routing/vllm_balancer.yaml; of no effect with one."""
 PLACEMENT = Placement(
-    name="gpu_only", inclusion="exclusive", demote=False, load_or_recompute="always_load", write_buffer_s=0.0
+    name="gpu_only",
+    inclusion="exclusive",
+    demote=False,
+    load_or_recompute="always_load",
+    delay_weight=1.0,
+    deadline_s=None,
+    write_buffer_s=0.0,
 )
 AMPLE_KV_BLOCKS = 40_000
 """KV blocks where a run did not record them, since they never bound it."""

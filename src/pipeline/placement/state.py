@@ -8,6 +8,7 @@ below: (4,) tier that takes what tier t evicts, -1 if it is dropped.
 capacity_blocks, used_blocks, peak_blocks, hit_blocks, evicted_blocks: (4,); used and peak include private blocks.
 pinned_blocks: blocks of HBM with a user. private_blocks: anonymous blocks of HBM. missed_blocks: misses recorded.
 pending_blocks, moved_blocks: (4, 4, causes) by source, target, cause: not yet taken by the engine; in total.
+load_rule: index into LOAD_RULES; delay_weight, deadline_s: see Placement.
 used_block_seconds: (4,) integral of used_blocks up to last_s.
 """
 
@@ -20,7 +21,7 @@ from numba import njit, typeof
 from numpy.typing import NDArray
 
 from pipeline.eviction.base import EvictionPolicy, PolicyFunctions, PolicyState
-from pipeline.placement.base import CAUSES, Placement
+from pipeline.placement.base import CAUSES, LOAD_RULES, Placement
 from pipeline.records import make_record, view_bytes, view_ints
 from pipeline.values import TIERS
 
@@ -59,6 +60,9 @@ def _numbers() -> list[tuple[Any, ...]]:
         ("last_s", np.float64),
         ("write_free_s", np.float64, tiers),
         ("write_buffer_s", np.float64),
+        ("load_rule", np.int64),
+        ("delay_weight", np.float64),
+        ("deadline_s", np.float64),
     ]
 
 
@@ -85,6 +89,9 @@ def make_stack(
     stack.capacity_blocks[:] = capacity
     stack.below[:] = _below(capacity, placement)
     stack.write_buffer_s = placement.write_buffer_s
+    stack.load_rule = LOAD_RULES.index(placement.load_or_recompute)
+    stack.delay_weight = placement.delay_weight
+    stack.deadline_s = np.inf if placement.deadline_s is None else placement.deadline_s
     hbm, dram, ssd, remote = (eviction.state(block_count if blocks else 0, int(blocks)) for blocks in capacity)
     return stack, StackPolicies((hbm, dram, ssd, remote), eviction.functions())
 

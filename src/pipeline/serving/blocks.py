@@ -52,11 +52,17 @@ def leading_hits(x: Machine, job: Row) -> tuple[int, int, int]:
     run = match(x.stack, ids, start, start + looked_up)
     if job.remote_tokens > 0:
         run = _leading_in_hbm(x, start, run)
-    users = pins(x.stack)
+    return run, pinned_among(x, job, run), looked_up
+
+
+@njit(cache=True)
+def pinned_among(x: Machine, job: Row, run: int) -> int:
+    """How many of the row's first `run` blocks are in use by others."""
+    users, ids = pins(x.stack), block_ids(x)
     pinned = 0
-    for k in range(start, start + run):
+    for k in range(job.chain_start, job.chain_start + run):
         pinned += users[ids[k]] > 0
-    return run, pinned, looked_up
+    return pinned
 
 
 @njit(cache=True)

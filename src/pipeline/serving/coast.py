@@ -10,7 +10,6 @@ from numba import njit
 
 from pipeline.placement.stack import can_hold
 from pipeline.predictor.step_time import (
-    TableRecord,
     cell,
     decode_contexts,
     decode_counts,
@@ -61,7 +60,7 @@ def can_coast(x: Machine) -> bool:
 
 
 @njit(cache=True)
-def coast(x: Machine, table: TableRecord, limit_s: float) -> bool:
+def coast(x: Machine, limit_s: float) -> bool:
     """Do steps that only decode, exactly as `step` does, up to one that completes a request or starts at the limit.
 
     Stops before a step for which a request finds no block, and before one that may let a blocked request in. True if
@@ -83,27 +82,27 @@ def coast(x: Machine, table: TableRecord, limit_s: float) -> bool:
                 break
             charge_moves(x, engine.clock_s)
             observe(engine, engine.clock_s, used_blocks(x.stack))
-        if is_joint(table):
-            _decode_jointly(x, table, limit_s)
+        if is_joint(x.table):
+            _decode_jointly(x, limit_s)
         else:
-            _decode(x, table, limit_s)
+            _decode(x, limit_s)
     else:
         if engine.run_done < engine.run_steps:
-            engine.quiet_s = _quiet_s(x, table)
+            engine.quiet_s = _quiet_s(x)
             return True
     end_run(x)
     return False
 
 
 @njit(cache=True)
-def _quiet_s(x: Machine, table: TableRecord) -> float:
+def _quiet_s(x: Machine) -> float:
     """Until when at the least a run goes on: nobody may come in before it ends, and its blocks fit."""
     engine = x.engine
     steps = engine.run_steps - engine.run_done - 1
     needed = engine.running_count * (steps // engine.block_tokens + 2)
     if engine.blocked != 0 or not can_hold(x.stack, needed):
         return engine.clock_s
-    return engine.clock_s + QUIET * steps * table.least_decode_s
+    return engine.clock_s + QUIET * steps * x.table.least_decode_s
 
 
 @njit(cache=True)
@@ -153,9 +152,9 @@ def _begin(x: Machine) -> bool:
 
 
 @njit(cache=True)
-def _decode(x: Machine, table: TableRecord, limit_s: float) -> None:
+def _decode(x: Machine, limit_s: float) -> None:
     """Do steps up to one that needs blocks, is the last of the run, or starts at the limit or in another interval."""
-    engine = x.engine
+    engine, table = x.engine, x.table
     count, context, done = engine.running_count, engine.run_context, engine.run_done
     last = min(engine.run_steps, engine.run_due)
     stop_s = min(limit_s, engine.bin_end_s)
@@ -189,9 +188,9 @@ def _decode(x: Machine, table: TableRecord, limit_s: float) -> None:
 
 
 @njit(cache=True)
-def _decode_jointly(x: Machine, table: TableRecord, limit_s: float) -> None:
+def _decode_jointly(x: Machine, limit_s: float) -> None:
     """As `_decode`, where attention depends on how unequal the lengths of the requests are."""
-    engine = x.engine
+    engine, table = x.engine, x.table
     count = engine.running_count
     last = min(engine.run_steps, engine.run_due)
     stop_s = min(limit_s, engine.bin_end_s)

@@ -56,16 +56,30 @@ def _account_row(instance: int, source: int, target: int, cause: int) -> int:
 
 
 @njit(cache=True)
-def occupy_path(state: LinkState, first: int, second: int, account_row: int, block_count: int, now_s: float) -> float:
-    """Send `block_count` blocks over one link, or two (`second` is not -1); return when they have arrived."""
-    links = _links(state)
+def _times(links: Floats, first: int, second: int, block_count: int, now_s: float) -> tuple[float, float]:
+    """When `block_count` blocks would start over one link, or two, and arrive."""
     start_s = max(now_s, links[first, FREE_AT])
     latency_s, blocks_s = links[first, LATENCY], block_count * links[first, PER_BLOCK]
     if second != NONE:
         start_s = max(start_s, links[second, FREE_AT])
         latency_s += links[second, LATENCY]
         blocks_s = max(blocks_s, block_count * links[second, PER_BLOCK])
-    end_s = start_s + (latency_s + blocks_s)
+    return start_s, start_s + (latency_s + blocks_s)
+
+
+@njit(cache=True)
+def arrival_s(state: LinkState, instance: int, source: int, target: int, block_count: int, now_s: float) -> float:
+    """When blocks would arrive if their move between two tiers of an instance began now; nothing is moved."""
+    path = view_ints(state, state.paths_at, state.paths_rows)
+    at = ((instance * TIER_COUNT + source) * TIER_COUNT + target) * 2
+    return _times(_links(state), path[at], path[at + 1], block_count, now_s)[1]
+
+
+@njit(cache=True)
+def occupy_path(state: LinkState, first: int, second: int, account_row: int, block_count: int, now_s: float) -> float:
+    """Send `block_count` blocks over one link, or two (`second` is not -1); return when they have arrived."""
+    links = _links(state)
+    start_s, end_s = _times(links, first, second, block_count, now_s)
     links[first, FREE_AT] = end_s
     if second != NONE:
         links[second, FREE_AT] = end_s

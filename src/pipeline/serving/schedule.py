@@ -21,7 +21,9 @@ from pipeline.serving.blocks import (
     known_tokens,
     leading_hits,
     pending_loader,
+    pinned_among,
 )
+from pipeline.serving.load_rule import taken
 from pipeline.serving.queues import comes_before, enqueue, push_back, push_front, remove
 from pipeline.serving.state import (
     LOAD,
@@ -170,7 +172,10 @@ def _let_in(x: Machine, job: Row, row: int, now_s: float) -> int:
     needed = blocks_for(known_tokens(job), x.engine.block_tokens)
     if job.status == READY:
         return RUNS if can_hold(x.stack, needed - job.cached_blocks - job.private_blocks) else REFUSED
-    run, pinned, looked_up = leading_hits(x, job)
+    found, pinned, looked_up = leading_hits(x, job)
+    run = taken(x, job, found, now_s)
+    if run < found:
+        pinned = pinned_among(x, job, run)
     if not can_hold(x.stack, needed - pinned):
         return REFUSED
     return LOADS if _take_prefix(x, job, row, run, looked_up, now_s) else RUNS
@@ -201,6 +206,8 @@ def _take_prefix(x: Machine, job: Row, row: int, run: int, looked_up: int, now_s
     if loads:
         job.load_order = x.engine.load_count
         x.engine.load_count += 1
+        x.engine.announced_blocks[DRAM] += dram
+        x.engine.announced_blocks[SSD] += ssd
         write_log(x.log, LOAD, row, x.engine.number, now_s)
     if job.awaited_loads > 0:
         job.load_start_s = now_s

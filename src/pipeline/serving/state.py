@@ -98,7 +98,8 @@ _ENGINE: list[tuple[Any, ...]] = [
     # Queues and batch. clock_s: start of the next step, inf while there is nothing to do; decoding: every running row
     # has put out a token and lacks the next; blocked: the head of the queue did not fit, and nothing has changed since;
     # planned: `scheduled` already holds the next step; coasting: in a run of steps that only decode, see below; until
-    # quiet_s at least nothing comes of it but more tokens for the same requests.
+    # quiet_s at least nothing comes of it but more tokens for the same requests; announced_blocks: by source tier, of
+    # loads that have begun but are not on their links yet.
     ("clock_s", np.float64),
     ("head", np.int64, (QUEUES,)),
     ("tail", np.int64, (QUEUES,)),
@@ -110,6 +111,7 @@ _ENGINE: list[tuple[Any, ...]] = [
     ("coasting", np.bool_),
     ("quiet_s", np.float64),
     ("load_count", np.int64),
+    ("announced_blocks", np.int64, _TIERS),
     ("evicted_seen", np.int64),
     ("idle_steps", np.int64),
     # Totals. outside_s: the part of step_s that lies outside the profiled range.
@@ -161,6 +163,7 @@ class Machine(NamedTuple):
     id_count: int
     links: Any
     log: Any
+    table: Any
 
 
 def make_rows(count: int) -> Rows:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from pipeline.predictor.step_time import TableRecord, look_up_step
+from pipeline.predictor.step_time import look_up_step
 from pipeline.serving.blocks import charge_moves, give_back, known_tokens, used_blocks
 from pipeline.serving.observe import observe
 from pipeline.serving.schedule import ends, schedule
@@ -28,7 +28,7 @@ ZERO = int64(0)
 
 
 @njit(cache=True)
-def step(x: Machine, table: TableRecord) -> float:
+def step(x: Machine) -> float:
     """Do the step that starts at the engine's clock, which moves to its end; to infinity if there is nothing to do.
 
     With async scheduling this step was planned when the one before it began, and the next is planned now: all that is
@@ -48,7 +48,7 @@ def step(x: Machine, table: TableRecord) -> float:
     engine.decoding = 0
     heard_s = np.inf
     if busy:
-        engine.clock_s = now_s + _duration_s(x, table)
+        engine.clock_s = now_s + _duration_s(x)
         if _finish(x, engine.clock_s):
             heard_s = engine.clock_s
         if engine.plans_ahead:
@@ -59,7 +59,7 @@ def step(x: Machine, table: TableRecord) -> float:
 
 
 @njit(cache=True)
-def _duration_s(x: Machine, table: TableRecord) -> float:
+def _duration_s(x: Machine) -> float:
     batch, tokens = running(x.engine), scheduled(x.engine)
     prefill, decodes, context, sequences, squares, most = ZERO, ZERO, ZERO, ZERO, ZERO, ZERO
     pairs = 0.0
@@ -78,7 +78,7 @@ def _duration_s(x: Machine, table: TableRecord) -> float:
             prefill += new
             pairs += new * (present + new / 2)
         sequences += 1  # logits are computed of an unfinished prompt too, and thrown away
-    time_s, outside_s = look_up_step(table, prefill, pairs, decodes, float(context), sequences, squares, most)
+    time_s, outside_s = look_up_step(x.table, prefill, pairs, decodes, float(context), sequences, squares, most)
     check_duration(time_s)
     count_steps(x.engine, 1)
     x.engine.step_s += time_s

@@ -72,7 +72,13 @@ def _scenario(cluster: Cluster) -> Scenario:
         capacity_blocks=[6, 4, 4, 0],
         eviction=Lru(),
         placement=Placement(
-            name="tiered", inclusion="exclusive", demote=True, load_or_recompute="always_load", write_buffer_s=1.0
+            name="tiered",
+            inclusion="exclusive",
+            demote=True,
+            load_or_recompute="break_even",
+            delay_weight=1.0,
+            deadline_s=None,
+            write_buffer_s=1.0,
         ),
         step_table=linear_step_table(1e-3, 1e-6, 1e-9, 1e-9),
         links=links,

@@ -39,24 +39,23 @@ def _machine(world: World, i: int) -> Machine:
     states = (policy_at(at[p]), policy_at(at[p + 1]), policy_at(at[p + 2]), policy_at(at[p + 3]))
     policies = StackPolicies(states, PolicyFunctions(at[f], at[f + 1], at[f + 2], at[f + 3], at[f + 4]))
     engine, stack, links, log = engine_at(at[ENGINE]), stack_at(at[STACK]), links_at(at[LINKS]), log_at(at[LOG])
-    return Machine(engine, stack, policies, at[ROWS], at[IDS], at[ID_COUNT], links, log)
+    return Machine(engine, stack, policies, at[ROWS], at[IDS], at[ID_COUNT], links, log, table_at(at[TABLE]))
 
 
 @njit(cache=True)
 def _run(world: World, i: int, limit_s: float) -> float:
     """Do the steps of instance i that start before the limit, up to one of which others must hear; return when."""
     x = _machine(world, i)
-    table = table_at(world[i, TABLE])
     heard_s = np.inf
     while x.engine.clock_s < limit_s and log_has_room(x.log):
         if can_coast(x):
-            if coast(x, table, limit_s):
+            if coast(x, limit_s):
                 break
             if x.engine.clock_s >= limit_s:
                 break
         elif x.engine.coasting:
             end_run(x)
-        heard_s = min(heard_s, step(x, table))
+        heard_s = min(heard_s, step(x))
         limit_s = min(limit_s, heard_s)
     return heard_s
 
@@ -161,6 +160,7 @@ def load(world: World, i: int, source_instance: int, row: int, now_s: float) -> 
     arrived_s, left_s = now_s, np.nan
     for tier in (DRAM, SSD):
         if job.load_blocks[tier] > 0:
+            x.engine.announced_blocks[tier] -= job.load_blocks[tier]
             arrived_s = max(arrived_s, occupy(x.links, i, tier, HBM, ONBOARD, job.load_blocks[tier], now_s))
     if job.remote_tokens > 0:
         left_s = now_s
