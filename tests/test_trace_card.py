@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from test_trace_shaping import trace_of
 from test_warehouse_page import charts_of
 
-from pipeline.trace.card import TIME_BINS, describe
+from pipeline.trace.card import TIME_BINS, describe, session_tokens
 from pipeline.trace.card_page import page_of
-from pipeline.trace.card_words import lines, verdict
+from pipeline.trace.card_words import capacity, lines, verdict
 from pipeline.trace.request_trace import RequestTrace
 from pipeline.trace.reuse import hit_ratio_curve, reuse_distances
 
@@ -87,6 +87,14 @@ def test_think_times_stand_in_the_place_of_gaps_where_they_are_known() -> None:
     assert card.quantiles["think_s"][1] == 8
 
 
+def test_what_tiers_hold_is_told_per_instance_rank_and_node() -> None:
+    tier = {"tier": "dram", "tokens": 488_000, "session_count": 61.03, "capacity_bytes": 64e9}
+    assert capacity(tier | {"rank_bytes": 32e9, "node_bytes": 256e9}) == (
+        "dram: 488k tokens, 61 of its sessions at their longest; 64 GB an instance, 32 GB a rank, 256 GB a node"
+    )
+    assert session_tokens(example()) == 11  # sessions of 9 and 13 tokens, and of 9 twice
+
+
 def test_the_verdict_says_whether_a_tier_can_pay() -> None:
     trace = example()
     pays = verdict(describe(trace, {"hbm": 4, "dram": 1}, 10))
@@ -112,7 +120,7 @@ def test_the_verdict_says_whether_a_tier_can_pay() -> None:
 def test_every_trace_has_a_card_in_words_and_as_a_page(trace: RequestTrace) -> None:
     card = describe(trace, {"hbm": 4, "ssd": 9}, 10)
     assert all("nan" not in line and "\n" not in line for line in lines(card))
-    page = page_of(card, [{"reason": "<b>kept</b>", "row_count": 4, "first_rows": "[1]"}])
+    page = page_of(card, [{"reason": "<b>kept</b>", "row_count": 4, "first_rows": "[1]"}], [])
     assert "&lt;b&gt;kept" in page
     assert len(charts_of(page)) == (3 if trace.has_prefixes else 1)
     json.dumps(asdict(card), default=lambda array: array.tolist(), allow_nan=True)

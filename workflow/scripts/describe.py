@@ -8,7 +8,7 @@ import _inputs
 from pipeline import tables
 from pipeline.hardware.spec import Hardware
 from pipeline.job import INDENT, Job, run
-from pipeline.placement.capacity import capacity_blocks
+from pipeline.placement.capacity import capacity_blocks, capacity_table
 from pipeline.spec import build
 from pipeline.trace import card, card_page, card_words
 from pipeline.trace.base import TraceSource
@@ -20,17 +20,20 @@ def work(job: Job) -> None:
     tiers = build(job.config["tiers"], "tiers", Tiers)
     engine = build(job.config["engine"], "engine", Engine)
     model = build(job.config["model"], "model", Model)
-    hbm_bytes = build(job.config["hardware"], "hardware", Hardware).hbm_bytes.value
+    hardware = build(job.config["hardware"], "hardware", Hardware)
     trace = source.jittered(_inputs.trace(job.only("trace")), job.config["seed"])
     quality = _inputs.trace_quality(job.only("trace")).to_pylist()
-    blocks = capacity_blocks(tiers, engine, model, hbm_bytes, trace.block_tokens).tolist()
-    sizes = {tier: count for tier, count in zip(TIERS, blocks, strict=True) if count}
+    blocks = capacity_blocks(tiers, engine, model, hardware.hbm_bytes.value, trace.block_tokens)
+    sizes = {tier: int(count) for tier, count in zip(TIERS, blocks, strict=True) if count}
+    ranks, gpus = engine.tensor_parallel, hardware.gpus_per_node
+    table = capacity_table(blocks, model, trace.block_tokens, ranks, gpus, card.session_tokens(trace))
+    capacities = [asdict(capacity) for capacity in table if capacity.block_count]
     samples = tables.read(job.only("calibrate") / "step_samples.parquet").to_pylist()
     profiled_tokens = max(row["prefill_tokens"] + row["prefill_cached_tokens"] for row in samples)
     described = card.describe(trace, sizes, profiled_tokens)
-    job.say(f"\n{INDENT}  ".join(["", *card_words.lines(described)]))
+    job.say(f"\n{INDENT}  ".join(["", *card_words.lines(described), *map(card_words.capacity, capacities)]))
     with tables.replacing(job.out / "card.html") as partial:
-        partial.write_text(card_page.page_of(described, quality), encoding="utf-8")
+        partial.write_text(card_page.page_of(described, quality, capacities), encoding="utf-8")
     with tables.replacing(job.out / "card.json") as partial:
         partial.write_text(json.dumps(asdict(described), default=lambda array: array.tolist(), indent=1))
     job.say(f"page: {job.out / 'card.html'}")

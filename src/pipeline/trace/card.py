@@ -110,6 +110,13 @@ def describe(trace: RequestTrace, tier_blocks: Mapping[str, int], profiled_token
     )
 
 
+def session_tokens(trace: RequestTrace) -> float:
+    """KV tokens that a session keeps at its longest, on average."""
+    longest = np.zeros(int(trace.session_id.max()) + 1, np.int64)
+    np.maximum.at(longest, trace.session_id, trace.input_tokens + trace.output_tokens)
+    return float(longest[longest > 0].mean())
+
+
 def _capacities(block_count: int) -> Ints:
     """Cache sizes in blocks, evenly spaced in their logarithm up to all there are."""
     return np.unique(np.geomspace(1, max(block_count, 1), CURVE_POINTS).round().astype(np.int64))

@@ -15,8 +15,8 @@ HEIGHT = 220
 Rows = Sequence[Mapping[str, Any]]
 
 
-def page_of(card: TraceCard, quality: Rows) -> str:
-    """HTML of the card; quality: rows of TRACE_QUALITY, what became of every row of the source."""
+def page_of(card: TraceCard, quality: Rows, capacities: Rows) -> str:
+    """HTML of the card; quality: rows of TRACE_QUALITY, what became of every row; capacities: of each tier."""
     page = Page(f"kvplan: traffic of {card.name}")
     first, *rest = lines(card)
     page.paragraph(first, "loud")
@@ -30,6 +30,7 @@ def page_of(card: TraceCard, quality: Rows) -> str:
     page.table("Lengths and times", rows, is_open=True)
     reach = [{"tiers down to": t.tier, "hold tokens": t.tokens, "LRU hits of blocks": t.hit_ratio} for t in card.tiers]
     page.table("What the tiers of one instance can hit, if it sees every request", reach, is_open=True)
+    page.table("What the tiers hold: of an instance, of each of its ranks, of a node", capacities)
     page.table("Rows of the source", [{k: row[k] for k in ("reason", "row_count", "first_rows")} for row in quality])
     return page.html()
 

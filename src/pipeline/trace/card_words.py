@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 from pipeline.trace.card import QUANTILES, TraceCard
 
@@ -39,6 +41,15 @@ def verdict(card: TraceCard) -> str:
         f"verdict: a tier below {first.tier} can pay: {first.tier} alone finds {first.hit_ratio:.1%} of the blocks, "
         f"{adds} (LRU; running requests take some of {first.tier}, so less stays); a cache without end would find "
         f"{most:.1%} of the prompt tokens"
+    )
+
+
+def capacity(tier: Mapping[str, Any]) -> str:
+    """What a tier of one instance holds, and what that is per rank and per node; the fields of a TierCapacity."""
+    return (
+        f"{tier['tier']}: {_count(tier['tokens'])} tokens, {tier['session_count']:,.3g} of its sessions at their longest; "
+        f"{tier['capacity_bytes'] / 1e9:,.4g} GB an instance, {tier['rank_bytes'] / 1e9:,.4g} GB a rank, "
+        f"{tier['node_bytes'] / 1e9:,.4g} GB a node"
     )
 
 
