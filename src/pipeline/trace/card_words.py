@@ -47,8 +47,8 @@ def verdict(card: TraceCard) -> str:
 def capacity(tier: Mapping[str, Any]) -> str:
     """What a tier of one instance holds, and what that is per rank and per node; the fields of a TierCapacity."""
     return (
-        f"{tier['tier']}: {_count(tier['tokens'])} tokens, {tier['session_count']:,.3g} of its sessions at their longest; "
-        f"{tier['capacity_bytes'] / 1e9:,.4g} GB an instance, {tier['rank_bytes'] / 1e9:,.4g} GB a rank, "
+        f"{tier['tier']}: {_count(tier['tokens'])} tokens, {tier['session_count']:,.3g} of its sessions at their "
+        f"longest; {tier['capacity_bytes'] / 1e9:,.4g} GB an instance, {tier['rank_bytes'] / 1e9:,.4g} GB a rank, "
         f"{tier['node_bytes'] / 1e9:,.4g} GB a node"
     )
 
