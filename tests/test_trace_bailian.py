@@ -17,7 +17,7 @@ from pipeline.trace.claude_code import ClaudeCodeTrace
 from pipeline.trace.mooncake import MooncakeTrace
 
 SAMPLE = SAMPLES / "bailian_small.jsonl"
-ORPHAN = "ignored: parent_chat_id of no row before, taken as a session"
+ORPHAN = "noted: parent_chat_id of no row before, taken as a session"
 
 
 def _line(chat: Any, parent: Any, **changes: Any) -> bytes:

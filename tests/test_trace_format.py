@@ -53,6 +53,8 @@ def test_compressed_files_and_byte_order_marks_are_no_obstacle(tmp_path: Path) -
         (b"\n \n", "is empty, expected at least one request"),
         (b"when,in,out\n1,2,3\n", "looks like none of the formats that are known"),
         (b"{}\n", "looks like none of the formats that are known"),
+        (b'[{"timestamp": 0}]\n', "expected one object a line"),
+        (b'{\n "timestamp": 0}\n', "expected one object a line"),
         (b"\xff\xfe\0", "UTF-16 text"),
     ],
 )
@@ -62,6 +64,12 @@ def test_other_files_are_refused_in_one_line(content: bytes, message: str, tmp_p
     with pytest.raises(InputError, match=message) as caught:
         chosen(path)
     assert "\n" not in str(caught.value)
+
+
+def test_a_table_with_the_columns_of_csv_file_is_one(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(b"arrival_s,input_tokens,output_tokens\n0,1,2\n1,2,3\n")
+    assert chosen(path)[0] == {"csv_file"}
 
 
 def test_it_needs_one_path_of_one_format(tmp_path: Path) -> None:

@@ -46,7 +46,6 @@ def test_mooncake_sample() -> None:
     assert quality(loaded.quality) == {
         "read": (7, "[1, 2, 4, 5, 6]"),
         "kept": (5, "[1, 2, 5, 6, 8]"),
-        "changed: earlier than a row before it, sorted by time": (1, "[7]"),
         "dropped: no output (failed request)": (1, "[4]"),
         "dropped: prompt and output longer than the model's context": (1, "[7]"),
         "ignored: blank line": (1, "[3]"),
@@ -283,3 +282,48 @@ def _line(timestamp: int, inputs: int, ids: list[int] | None = None) -> bytes:
     if ids is None:
         record["hash_ids"] = [inputs + 1000]
     return json.dumps(record).encode() + b"\n"
+
+
+def test_dynamo_sessions_are_closed_loops_of_their_own() -> None:
+    rows = [
+        {"session_id": "a", "timestamp": 1000, "input_length": 4, "output_length": 2, "hash_ids": [1]},
+        {"session_id": "a", "delay": 500, "input_length": 8, "output_length": 2, "hash_ids": [1, 2]},
+        {"session_id": 7, "timestamp": 1200, "delay": 9, "input_length": 4, "output_length": 1, "hash_ids": [1]},
+        {"session_id": "a", "timestamp": 4000, "delay": 250, "input_length": 8, "output_length": 1, "hash_ids": [1, 2]},
+    ]
+    lines = [json.dumps(row).encode() + b"\n" for row in rows]
+    trace = load_lines("mooncake_file", lines, block_tokens=4).trace
+    assert trace.arrival_s.tolist() == pytest.approx([0, 0.2, 0.5, 3])
+    assert trace.session_id.tolist() == [0, 1, 0, 0]
+    assert trace.think_s[2:].tolist() == [0.5, 0.25]
+    assert np.isnan(trace.think_s[:2]).all()
+    with pytest.raises(InputError, match="row 1: timestamp: missing"):
+        load_lines("mooncake_file", [lines[1]], block_tokens=4)
+
+
+@pytest.mark.parametrize(("times", "spreads"), [([0, 0, 0, 3000, 3000], True), ([0, 1, 2, 2, 5], False)])
+def test_coarse_times_are_spread_where_nothing_is_said(times: list[int], spreads: bool) -> None:
+    lines = [
+        json.dumps({"timestamp": t, "input_length": 4, "output_length": 1, "hash_ids": [1]}).encode() for t in times
+    ]
+    loaded = load_lines("mooncake_file", lines, block_tokens=4)
+    changed = "changed: arrival spread inside its time bucket" in quality(loaded.quality)
+    drawn = source("mooncake_file", block_tokens=4).jittered(loaded.trace, 3).arrival_s.tolist()
+    assert (changed, drawn != loaded.trace.arrival_s.tolist()) == (spreads, spreads)
+
+
+def test_what_changed_counts_only_among_what_is_kept() -> None:
+    lines = [b'{"timestamp": %d, "input_length": 4, "output_length": 2, "hash_ids": [1]}\n' % t for t in (5, 0, 9, 7)]
+    loaded = load_lines("mooncake_file", lines, block_tokens=4, max_requests=2)
+    told = quality(loaded.quality)
+    assert told["changed: earlier than a row before it, sorted by time"] == (1, "[2]")
+    assert told["dropped: behind the window (max_requests)"] == (2, "[3, 4]")
+
+
+def test_a_last_line_without_an_end_is_noted() -> None:
+    text = b"TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.0,10,20\n2023-11-16 18:15:47.0,10,2"
+    assert quality(load_lines("azure_file", text).quality)["noted: last line without a line end (cut off?)"] == (
+        1,
+        "[3]",
+    )
+    assert not [r for r in quality(load_lines("azure_file", text + b"\n").quality) if "line end" in r]

@@ -94,10 +94,10 @@ def test_claude_code_sessions(data: Path) -> None:
     assert infinite_cache_hit_ratio(trace) == pytest.approx(hit_tokens / input_tokens, rel=1e-12)
     # No id stands under two prefixes, no request is out of order: sub-agents work between their parents' requests.
     assert quality(loaded.quality) == {
-        "read": (6_603, "[1, 1, 1, 1, 1]"),
-        "kept": (6_597, "[1, 1, 1, 1, 1]"),
-        "changed: think time cut (max_think_s)": (21, "[1, 40, 56, 56, 58]"),
-        "dropped: no output (failed request)": (6, "[12, 23, 64, 64, 64]"),
+        "read": (6_603, "[1, 2, 3, 4, 5]"),
+        "kept": (6_597, "[1, 2, 3, 4, 5]"),
+        "changed: think time cut (max_think_s)": (21, "[1, 40, 56, 58, 59]"),
+        "dropped: no output (failed request)": (6, "[12, 23, 64, 81]"),
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from pipeline.spec import InputError
 from pipeline.tables import read_arrays, write_arrays
 from pipeline.trace.request_trace import RequestTrace
 from pipeline.trace.reuse import infinite_cache_hit_ratio, infinite_cache_hit_tokens
+from pipeline.trace.selection import take
 from pipeline.trace.shaping import (
     at_rate,
     check_times,
@@ -77,6 +79,20 @@ def test_open_loop_loses_whole_sessions() -> None:
     assert loaded(trace, 0.5, "sessions").request_count == few.request_count
     with pytest.raises(InputError, match=r"load.scale_by: given sessions, .* has 2.005 requests/s; asked for are 3"):
         with_sessions(trace, 3.0)
+
+
+def test_what_a_left_out_turn_took_becomes_think_time() -> None:
+    # Session 0 at 0, 10 (think 4), 30 (5), 100 (6); session 1 at 1, 50 (7). Without the turns at 10 and 30 the one at
+    # 100 comes 4 s, and the 90 s from the arrival at 10, after the answer to the first.
+    trace = trace_of([0, 1, 10, 30, 50, 100], [0, 1, 0, 0, 1, 0], [NAN, NAN, 4, 5, 7, 6])
+    left = take(trace, np.array([0, 1, 4, 5]))
+    assert left.think_s[2:].tolist() == [7, 94]
+    assert np.isnan(left.think_s[:2]).all()
+    # The first that is left starts the session; the next one keeps its own think time.
+    assert take(trace, np.array([2, 3])).think_s[1] == 5
+    assert take(trace, np.array([0, 1, 2, 3, 4, 5])).think_s[2:].tolist() == [4, 5, 7, 6]
+    open_loop = replace(trace, think_s=np.full(6, NAN))
+    assert np.isnan(take(open_loop, np.array([0, 5])).think_s).all()
 
 
 def test_closed_loop_scales_session_starts_and_leaves_think_times() -> None:

@@ -64,6 +64,10 @@ def _format_of(path: Path, readers: dict[str, type[FileSource]]) -> str:
         return fitting[0]
     if fitting:
         raise InputError(f"trace.path: given {str(path)!r}, which may be {' or '.join(fitting)}; say trace=ONE of them")
+    if lines[0] in ("[", "{") or lines[0].startswith("[{"):
+        raise InputError(
+            f"trace.path: given {str(path)!r}, JSON over several lines or in a list; expected one object a line"
+        )
     raise InputError(
         f"trace.path: given {str(path)!r}, {NEITHER} ({', '.join(readers)}); it begins with {lines[0][:80]!r}; "
         "trace=csv_file reads any CSV once its columns are named (conf/trace/csv_file.yaml)"

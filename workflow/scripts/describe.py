@@ -30,7 +30,7 @@ def work(job: Job) -> None:
     capacities = [asdict(capacity) for capacity in table if capacity.block_count]
     samples = tables.read(job.only("calibrate") / "step_samples.parquet").to_pylist()
     profiled_tokens = max(row["prefill_tokens"] + row["prefill_cached_tokens"] for row in samples)
-    described = card.describe(trace, sizes, profiled_tokens)
+    described = card.describe(trace, sizes, profiled_tokens, source.assumed())
     job.say(f"\n{INDENT}  ".join(["", *card_words.lines(described), *map(card_words.capacity, capacities)]))
     with tables.replacing(job.out / "card.html") as partial:
         partial.write_text(card_page.page_of(described, quality, capacities), encoding="utf-8")

@@ -59,7 +59,7 @@ class _Chats(LineParser):
         self._session.setdefault(chat, session)
         if is_known:
             return (row,)
-        return row, Left("parent_chat_id of no row before, taken as a session", is_request=False)
+        return row, Left("parent_chat_id of no row before, taken as a session", is_request=False, is_kept=True)
 
     def _row(self, record: dict[str, Any], chat: int, session: int) -> Row:
         inputs = tokens(member(record, "input_length"), "input_length", 1)

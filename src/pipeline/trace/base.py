@@ -42,6 +42,10 @@ class TraceSource(Spec):
         """File that must exist and whose content belongs to the result; None for a generator."""
         return None
 
+    def assumed(self) -> str:
+        """What of the traffic is not known but assumed, in one sentence; "" if nothing is."""
+        return ""
+
     def requests(self, seed: int, ledger: Ledger, read: ReadLines) -> RequestTrace:
         """Return the requests by arrival, request_id = row number, block_ids = any 64-bit ids of the full blocks.
 

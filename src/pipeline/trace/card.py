@@ -42,13 +42,15 @@ class TimeBins:
 class TraceCard:
     """A trace in figures.
 
-    peak_rate_ratio: the busiest minute over the mean. quantiles: of lengths and gaps at QUANTILES, by name (_tokens,
-    _s, _count). hits are of full prompt blocks; curve_tokens, curve_hit_ratio (k,): LRU of one instance that sees every
-    request, in order of arrival, by capacity. long_ratio: prompts longer than those that step times were measured for
-    (profiled_tokens), and the share of all prompt tokens in them.
+    assumed: what of it is not known, "" if all is. peak_rate_ratio: the busiest minute over the mean. quantiles: of
+    lengths and gaps at QUANTILES, by name (_tokens, _s, _count). hits are of full prompt blocks; curve_tokens,
+    curve_hit_ratio (k,): LRU of one instance that sees every request, in order of arrival, by capacity. long_ratio:
+    prompts longer than those that step times were measured for (profiled_tokens), and the share of all prompt tokens
+    in them.
     """
 
     name: str
+    assumed: str
     request_count: int
     session_count: int
     closed_loop_ratio: float
@@ -72,8 +74,11 @@ class TraceCard:
     long_tokens_ratio: float
 
 
-def describe(trace: RequestTrace, tier_blocks: Mapping[str, int], profiled_tokens: int) -> TraceCard:
-    """Describe a trace to someone with one instance whose tiers hold `tier_blocks`, fastest first."""
+def describe(trace: RequestTrace, tier_blocks: Mapping[str, int], profiled_tokens: int, assumed: str = "") -> TraceCard:
+    """Describe a trace to someone with one instance whose tiers hold `tier_blocks`, fastest first.
+
+    assumed: what of it is not known, see TraceSource.
+    """
     duration_s = float(trace.arrival_s[-1])
     distances = reuse_distances(trace)
     capacities = _capacities(trace.block_count)
@@ -83,6 +88,7 @@ def describe(trace: RequestTrace, tier_blocks: Mapping[str, int], profiled_token
     sessions = np.unique(trace.session_id)
     return TraceCard(
         name=trace.name,
+        assumed=assumed,
         request_count=trace.request_count,
         session_count=sessions.size,
         closed_loop_ratio=float(np.mean(~np.isnan(trace.think_s))),

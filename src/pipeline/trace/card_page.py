@@ -18,9 +18,10 @@ Rows = Sequence[Mapping[str, Any]]
 def page_of(card: TraceCard, quality: Rows, capacities: Rows) -> str:
     """HTML of the card; quality: rows of TRACE_QUALITY, what became of every row; capacities: of each tier."""
     page = Page(f"kvplan: traffic of {card.name}")
-    first, *rest = lines(card)
-    page.paragraph(first, "loud")
-    page.items(rest)
+    loud = 2 if card.assumed else 1
+    for line in lines(card)[:loud]:
+        page.paragraph(line, "loud")
+    page.items(lines(card)[loud:])
     charts = [_arrivals(card)]
     if card.has_prefixes:
         charts = [_reuse(card), _working_set(card), *charts]

@@ -14,7 +14,8 @@ WORTH_RATIO = 0.01
 
 def lines(card: TraceCard) -> list[str]:
     """The card, a line per fact, the verdict first."""
-    return [verdict(card), *_traffic(card), *_lengths(card), *_reuse(card), *_range(card)]
+    assumed = [f"assumed: {card.assumed}"] if card.assumed else []
+    return [verdict(card), *assumed, *_traffic(card), *_lengths(card), *_reuse(card), *_range(card)]
 
 
 def verdict(card: TraceCard) -> str:
@@ -58,8 +59,11 @@ def _traffic(card: TraceCard) -> list[str]:
         "open loop" if card.closed_loop_ratio == 0 else f"closed loop ({card.closed_loop_ratio:.0%} follow an answer)"
     )
     rate = "all at once" if math.isinf(card.rate_per_s) else f"{card.rate_per_s:.3g}/s over {card.duration_s:.4g} s"
+    sessions = "no sessions"
+    if card.session_count < card.request_count:
+        sessions = f"{card.session_count:,} sessions or prefix groups"
     told = [
-        f"traffic: {card.request_count:,} requests, {card.session_count:,} sessions or prefix groups, {loop}, {rate}, "
+        f"traffic: {card.request_count:,} requests, {sessions}, {loop}, {rate}, "
         f"busiest minute {card.peak_rate_ratio:.2g} times the mean",
         f"tokens: {card.input_tokens:,} of prompts, {card.output_tokens:,} of outputs"
         + ("" if math.isinf(card.rate_per_s) else f"; {card.input_tokens / card.duration_s:,.0f} prompt tokens/s"),

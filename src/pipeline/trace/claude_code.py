@@ -96,7 +96,12 @@ class _Sessions(LineParser):
             expected = f"{self._block_tokens} (trace.block_tokens says how many tokens an id stands for)"
             raise RowError("block_size", f"given {size}, expected {expected}")
         space = self._space(label(record, "hash_id_scope") or "local", number)
-        calls = list(self._calls(member(record, "requests"), "requests", 0, space))
+        listed = member(record, "requests")
+        try:
+            calls = list(self._calls(listed, "requests", 0, space))
+        except RowError as exc:
+            exc.requests = max(1, len(listed)) if isinstance(listed, list) else 1
+            raise
         if not calls:
             return (Left("session without requests", is_request=False),)
         think_s = _think_s(calls)

@@ -31,6 +31,8 @@ class Header:
             if self.names.count(name) != 1:
                 found = ", ".join(map(shown, self.names[:20]))
                 problem = "missing" if name not in self.names else "there twice"
+                if len(self.names) == 1 and any(sign in line for sign in ";\t|"):
+                    hint = " (values are to be separated by commas)"
                 raise RowError("header", f"column {name!r} is {problem}; found {found}{hint}", fatal=True)
         self.positions = [self.names.index(name) for name in self.columns]
 

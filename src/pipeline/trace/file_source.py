@@ -12,7 +12,7 @@ import numpy as np
 
 from pipeline.spec import Count, InputError, Positive
 from pipeline.trace.base import TraceSource
-from pipeline.trace.ledger import CHANGED, DROPPED, IGNORED, READ, Ledger
+from pipeline.trace.ledger import CHANGED, DROPPED, IGNORED, NOTED, READ, Ledger
 from pipeline.trace.lines import ReadLines
 from pipeline.trace.request_trace import Ints, RequestTrace
 from pipeline.trace.rows import Left, LineParser, Row, RowError, shown
@@ -71,13 +71,14 @@ class FileSource(TraceSource):
         columns = _Columns()
         for number, row in self.rows(read, ledger):
             columns.append(number, row)
+        ledger.lines = _ints(columns.number)
         return self.arranged(*columns.trace(self.name, self.block_tokens, self.lists_blocks()), ledger)
 
     def arranged(self, trace: RequestTrace, arrival_ns: Ints, ledger: Ledger) -> RequestTrace:
         """Order requests that stand as in the file, arrivals from the earliest; arrival_ns (n,): the exact times."""
         late = arrival_ns < np.maximum.accumulate(arrival_ns) if arrival_ns.size else np.zeros(0, np.bool_)
         if not late.any():
-            return trace
+            return trace if np.isnan(trace.think_s).all() else take(trace, np.arange(arrival_ns.size))
         ledger.add_all(CHANGED + "earlier than a row before it, sorted by time", trace.request_id[late])
         return take(trace, np.argsort(arrival_ns, kind="stable"))
 
@@ -98,6 +99,8 @@ class FileSource(TraceSource):
             yield from self._counted(partial(_read_line, parser, raw, number), number, raw, ids, ledger)
         if not number:
             raise InputError(f"{ledger.path}: is empty, expected at least one request")
+        if not raw.endswith(b"\n") and number > 1:
+            ledger.add(NOTED + "last line without a line end (cut off?)", number)
         yield from self._counted(parser.end, number, raw, ids, ledger)
 
     def _counted(
@@ -110,7 +113,7 @@ class FileSource(TraceSource):
                 if isinstance(told, Left):
                     if told.is_request:
                         ledger.add(READ, at)
-                    ledger.add((DROPPED if told.is_request else IGNORED) + told.reason, at)
+                    ledger.add((DROPPED if told.is_request else NOTED if told.is_kept else IGNORED) + told.reason, at)
                     continue
                 if told.request_id is not None:
                     if told.request_id in ids:
@@ -128,8 +131,9 @@ class FileSource(TraceSource):
         cut = "" if raw.endswith(b"\n") or number == 1 else " (the last line, and without a line end: cut off?)"
         if error.fatal or self.bad_rows == "refuse":
             raise InputError(f"{ledger.path}, row {number}: {error}{cut}")
-        ledger.add(READ, number)
-        ledger.add(DROPPED + ("last line, cut off" if cut else f"unreadable {error.field}"), number)
+        for _ in range(error.requests):
+            ledger.add(READ, number)
+            ledger.add(DROPPED + ("last line, cut off" if cut else f"unreadable {error.field}"), number)
 
 
 def _read_line(parser: LineParser, raw: bytes, number: int) -> Iterable[Row | Left]:
@@ -182,7 +186,7 @@ class _Columns:
             name=name,
             block_tokens=block_tokens,
             classes=tuple(label or name for label in self.classes),
-            request_id=_ints(self.number),
+            request_id=np.arange(len(self.number)),
             session_id=_ints(self.session_id),
             class_id=_ints(self.class_id),
             arrival_s=(arrival_ns - arrival_ns.min(initial=2**63 - 1)) / 1e9,

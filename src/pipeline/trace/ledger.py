@@ -22,42 +22,64 @@ class Ledger:
 
     A reason is `read`, `kept`, or starts with `dropped: `, `changed: ` (kept, but not as it stood), `ignored: ` (not a
     row: a blank line) or `noted: ` (kept as it stood). read = kept + dropped. A row number is the line in the file,
-    from 1, header and blank lines included; for a generator, the request's number.
+    from 1, header and blank lines included; for a generator, the request's number. lines: the line of each request,
+    by the number that `add_all` is given, where these differ.
     """
 
     def __init__(self, trace: str, path: str, seed: int) -> None:
         self.trace = trace
         self.path = path
         self.seed = seed
+        self.lines: Ints | None = None
         self._counts: dict[str, int] = {}
         self._first: dict[str, list[int]] = {}
+        self._requests: dict[str, list[Ints]] = {}
 
     def add(self, reason: str, row: int) -> None:
-        """Count one row."""
+        """Count one row, by its line."""
         self._counts[reason] = self._counts.get(reason, 0) + 1
         first = self._first.setdefault(reason, [])
-        if len(first) < FIRST_ROWS_COUNT:
+        if len(first) < FIRST_ROWS_COUNT and row not in first:
             first.append(row)
 
-    def add_all(self, reason: str, rows: Ints | Iterable[int]) -> None:
-        """Count many rows; no rows, no entry."""
-        listed = np.sort(np.asarray(rows, dtype=np.int64))
+    def add_all(self, reason: str, requests: Ints | Iterable[int]) -> None:
+        """Count many requests, by their numbers; what changed or is noted counts only if it is kept in the end."""
+        listed = np.asarray(requests, dtype=np.int64)
         if listed.size:
-            self._counts[reason] = self._counts.get(reason, 0) + int(listed.size)
-            self._first[reason] = (self._first.get(reason, []) + listed[:FIRST_ROWS_COUNT].tolist())[:FIRST_ROWS_COUNT]
+            self._requests.setdefault(reason, []).append(listed)
+
+    def line_of(self, request: int) -> int:
+        """Line of a request."""
+        return int(request if self.lines is None else self.lines[request])
 
     def count(self, reason: str) -> int:
         """Rows counted under `reason`."""
-        return self._counts.get(reason, 0)
+        return self._counts.get(reason, 0) + int(self._listed(reason).size)
+
+    def _listed(self, reason: str) -> Ints:
+        parts = self._requests.get(reason)
+        if not parts:
+            return np.zeros(0, np.int64)
+        listed = np.sort(np.concatenate(parts))
+        return listed[np.isin(listed, self._listed(KEPT))] if reason.startswith((CHANGED, NOTED)) else listed
+
+    def _first_rows(self, reason: str) -> list[int]:
+        """The first few lines, each once."""
+        listed = self._listed(reason)
+        lines = listed if self.lines is None else self.lines[listed]
+        few = np.unique(lines)[:FIRST_ROWS_COUNT].tolist()
+        return (self._first.get(reason, []) + few)[:FIRST_ROWS_COUNT]
 
     def dropped(self) -> dict[str, int]:
         """Rows dropped, by reason."""
-        return {reason: count for reason, count in self._counts.items() if reason.startswith(DROPPED)}
+        reasons = {**self._counts, **dict.fromkeys(self._requests)}
+        return {reason: self.count(reason) for reason in reasons if reason.startswith(DROPPED)}
 
     def table(self) -> pa.Table:
         """The ledger as TRACE_QUALITY: read, kept, then the other reasons in alphabetical order."""
         if self.count(READ) != self.count(KEPT) + sum(self.dropped().values()):
-            raise RuntimeError(f"{self.path}: rows read, kept and dropped do not add up: {self._counts}")
+            raise RuntimeError(f"{self.path}: rows read, kept and dropped do not add up: {self.dropped()}")
+        others = sorted({*self._counts, *self._requests} - {READ, KEPT})
         return from_rows(
             TRACE_QUALITY,
             [
@@ -67,8 +89,8 @@ class Ledger:
                     "seed": self.seed,
                     "reason": reason,
                     "row_count": self.count(reason),
-                    "first_rows": json.dumps(self._first.get(reason, [])),
+                    "first_rows": json.dumps(self._first_rows(reason)),
                 }
-                for reason in [READ, KEPT, *sorted(self._counts.keys() - {READ, KEPT})]
+                for reason in [READ, KEPT, *(reason for reason in others if self.count(reason))]
             ],
         )

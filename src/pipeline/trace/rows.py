@@ -41,11 +41,15 @@ class Row(NamedTuple):
 
 
 class Left(NamedTuple):
-    """Something in a file that is no request of the trace: why, and whether it was a request; number as in `Row`."""
+    """Something in a file that is no request of the trace: why, and whether it was a request; number as in `Row`.
+
+    is_kept: it says something of a request that is kept.
+    """
 
     reason: str
     is_request: bool
     number: int = 0
+    is_kept: bool = False
 
 
 class LineParser:
@@ -63,8 +67,10 @@ class LineParser:
 class RowError(ValueError):
     """A line that cannot be read: the field at fault, and what is wrong with it.
 
-    fatal: the rest of the file makes no sense without this line (a header).
+    fatal: the rest of the file makes no sense without this line (a header). requests: how many are lost with it.
     """
+
+    requests = 1
 
     def __init__(self, field: str, problem: str, fatal: bool = False) -> None:
         super().__init__(f"{field}: {problem}")

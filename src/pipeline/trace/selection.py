@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pipeline.spec import InputError
 from pipeline.trace.ledger import CHANGED, DROPPED, Ledger
-from pipeline.trace.request_trace import Ints, RequestTrace
+from pipeline.trace.request_trace import Floats, Ints, RequestTrace
 
 TooLong = Literal["drop", "clip", "refuse"]
 
@@ -19,11 +19,12 @@ TooLong = Literal["drop", "clip", "refuse"]
 def take(trace: RequestTrace, index: Ints) -> RequestTrace:
     """Return the requests at positions `index` (k,), in that order, which must be one of arrival.
 
-    The first request that is left of a session counts by its arrival (its think time becomes NaN).
+    The first request that is left of a session counts by its arrival (its think time becomes NaN). In a closed loop
+    the time that turns left out before a request took, as recorded, becomes think time: it comes no sooner.
     """
     lengths = np.diff(trace.block_offset)[index]
     offset = np.concatenate([[0], np.cumsum(lengths)])
-    think_s, session_id = trace.think_s[index], trace.session_id[index]
+    think_s, session_id = _bridged_think_s(trace, index), trace.session_id[index]
     think_s[np.unique(session_id, return_index=True)[1]] = np.nan
     return replace(
         trace,
@@ -37,6 +38,24 @@ def take(trace: RequestTrace, index: Ints) -> RequestTrace:
         block_offset=offset,
         block_ids=_chains(trace.block_ids, trace.block_offset[index], offset),
     )
+
+
+def _bridged_think_s(trace: RequestTrace, index: Ints) -> Floats:
+    """Think times of the requests at `index`: of the first turn left out before one, and from its arrival to that."""
+    if index.size == trace.request_count or np.isnan(trace.think_s).all():
+        return trace.think_s[index]
+    order = np.lexsort((np.arange(trace.request_count), trace.session_id))
+    is_left = np.ones(trace.request_count, np.bool_)
+    is_left[index] = False
+    session, left = trace.session_id[order], is_left[order]
+    starts = np.diff(session, prepend=-1) != 0
+    # The place, in that order, of the first of the turns left out right before each one; its own if there is none.
+    begins = starts | ~np.concatenate([[False], left[:-1]])
+    first = np.maximum.accumulate(np.where(begins, np.arange(order.size), 0))
+    arrival_s, think_s = trace.arrival_s[order], trace.think_s[order]
+    bridged = np.empty(order.size)
+    bridged[order] = think_s[first] + (arrival_s - arrival_s[first])
+    return np.where(np.isnan(trace.think_s), np.nan, bridged)[index]
 
 
 @njit(cache=True)
@@ -67,9 +86,10 @@ def fit_context(trace: RequestTrace, max_context_tokens: int, too_long: TooLong,
         return trace
     if too_long == "refuse":
         at = int(np.argmax(long))
+        prompt, output = int(trace.input_tokens[at]), int(trace.output_tokens[at])
         raise InputError(
-            f"{ledger.path}, row {trace.request_id[at]}: {trace.input_tokens[at]} prompt and {trace.output_tokens[at]} "
-            f"output tokens exceed the model's context of {max_context_tokens} (trace.too_long=drop or clip goes on)"
+            f"{ledger.path}, row {ledger.line_of(trace.request_id[at])}: {prompt} prompt and {output} output tokens "
+            f"exceed the model's context of {max_context_tokens} (trace.too_long=drop or clip goes on)"
         )
     if too_long == "drop":
         return keep(trace, ~long, "prompt and output longer than the model's context", ledger)

@@ -36,6 +36,14 @@ class SessionFile(FileSource):
     max_think_s: Positive | None
     max_sessions: Count | None
 
+    @override
+    def assumed(self) -> str:
+        """When sessions start is not in the file."""
+        return (
+            f"when sessions start is not in the file: {self.sessions_per_s:g} a second are assumed "
+            "(trace.sessions_per_s), and rates, working sets, hits by cache size and so the verdict depend on it"
+        )
+
     @model_validator(mode="after")
     def _thinks_in_a_closed_loop(self) -> SessionFile:
         if self.loop == "open" and self.max_think_s is not None:
@@ -55,20 +63,25 @@ class SessionFile(FileSource):
         sessions = take(trace, order)
         _, first, session = np.unique(sessions.session_id, return_index=True, return_inverse=True)
         times_ns = arrival_ns[order]
-        arrival_s = session / self.sessions_per_s + (times_ns - times_ns[first][session]) / 1e9
-        think_s = self._think_s(sessions, np.diff(times_ns, prepend=0) / 1e9, first, ledger)
+        since_s = (times_ns - times_ns[first][session]) / 1e9
+        think_s, cut_s = self._think_s(sessions, np.diff(times_ns, prepend=0) / 1e9, first, ledger)
+        cut_s = np.cumsum(cut_s)
+        arrival_s = session / self.sessions_per_s + since_s - (cut_s - cut_s[first][session])
         nominal = replace(sessions, arrival_s=arrival_s, think_s=think_s)
         return take(nominal, np.argsort(arrival_s, kind="stable"))
 
-    def _think_s(self, sessions: RequestTrace, gap_s: Floats, first: Ints, ledger: Ledger) -> Floats:
+    def _think_s(self, sessions: RequestTrace, gap_s: Floats, first: Ints, ledger: Ledger) -> tuple[Floats, Floats]:
+        """Think times, and by how much each was cut."""
         think_s = np.where(np.isnan(sessions.think_s), gap_s, sessions.think_s)
         think_s[first] = np.nan
         if self.loop == "open":
-            return np.full_like(think_s, np.nan)
+            return np.full_like(think_s, np.nan), np.zeros_like(think_s)
+        cut_s = np.zeros_like(think_s)
         if self.max_think_s is not None:
             ledger.add_all(CHANGED + "think time cut (max_think_s)", sessions.request_id[think_s > self.max_think_s])
+            cut_s = np.nan_to_num(think_s - np.minimum(think_s, self.max_think_s))
             think_s = np.minimum(think_s, self.max_think_s)
-        return think_s
+        return think_s, cut_s
 
     @override
     def window(self, trace: RequestTrace, ledger: Ledger) -> RequestTrace:

@@ -111,6 +111,13 @@ class SessionSource(TraceSource):
             start_s += exponential(self.sessions_per_s, draws.at(0, GAP))
             yield start_s, list(self.session(lines, prefixes, draws))
 
+    def assumed(self) -> str:
+        """Everything is."""
+        return (
+            f"synthetic: every value is assumed, as is that {self.sessions_per_s:g} sessions start a second; rates, "
+            "working sets, hits by cache size and so the verdict depend on it"
+        )
+
     def requests(self, seed: int, ledger: Ledger, read: ReadLines) -> RequestTrace:
         """Generate all sessions, in order of arrival; nothing is read."""
         del read

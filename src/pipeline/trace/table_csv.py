@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from typing_extensions import override
 
-from pipeline.trace.csv_rows import CsvLines
+from pipeline.trace.csv_rows import CsvLines, header_of
 from pipeline.trace.table import COLUMNS_HINT, TableTrace
 
 
@@ -13,6 +15,12 @@ class CsvTrace(TableTrace):
 
     There are no prefixes: nothing can be reused.
     """
+
+    @classmethod
+    @override
+    def looks_like(cls, lines: Sequence[str]) -> bool:
+        """Whether the header has the columns that the option names by default."""
+        return {"arrival_s", "input_tokens", "output_tokens"} <= set(header_of(lines))
 
     @override
     def parser(self) -> CsvLines:
