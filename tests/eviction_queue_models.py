@@ -1,13 +1,32 @@
-"""Plain Python models of the eviction policies: slow, written from the definitions; no code of the package is used."""
+"""Plain Python models of eviction policies that keep queues."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 Pins = dict[int, int]
 
 
-class QueueModel:
+class PolicyModel:
+    """What all models do; whoever drives one sets now_s before each operation."""
+
+    now_s = 0.0
+
+    def insert(self, block: int) -> None:
+        raise NotImplementedError
+
+    def touch(self, block: int) -> None:
+        raise NotImplementedError
+
+    def release(self, block: int) -> None:
+        raise NotImplementedError
+
+    def remove(self, block: int) -> None:
+        raise NotImplementedError
+
+    def victim(self, pins: Pins) -> int:
+        raise NotImplementedError
+
+
+class QueueModel(PolicyModel):
     """A list, oldest first; in-use blocks that `victim` meets are parked outside it."""
 
     moves_on_use = False
@@ -50,7 +69,7 @@ class FifoModel(QueueModel):
     pass
 
 
-class LfuModel:
+class LfuModel(PolicyModel):
     """uses by block, and the order in which blocks of equal use would go."""
 
     def __init__(self, capacity: int) -> None:
@@ -91,7 +110,7 @@ class LfuModel:
         return -1
 
 
-class SieveModel:
+class SieveModel(PolicyModel):
     """A list, oldest first, and a hand: a position in it."""
 
     def __init__(self, capacity: int) -> None:
@@ -136,7 +155,7 @@ class SieveModel:
         return -1
 
 
-class S3FifoModel:
+class S3FifoModel(PolicyModel):
     """Small, main and ghost lists, oldest first; `home` says to which of small and main a resident block belongs."""
 
     def __init__(self, capacity: int) -> None:
@@ -213,13 +232,3 @@ class S3FifoModel:
                 del self.home[block]
                 return block
         return -1
-
-
-Model = QueueModel | LfuModel | SieveModel | S3FifoModel
-MODELS: dict[str, Callable[[int], Model]] = {
-    "lru": LruModel,
-    "fifo": FifoModel,
-    "lfu": LfuModel,
-    "sieve": SieveModel,
-    "s3fifo": S3FifoModel,
-}

@@ -7,8 +7,7 @@ a chunk is stored a second time while it is there, which does not happen here.
 
 All blocks have the same bytes and tokens, so both drop out. The cost is the number of blocks from this one to the end
 of the chain of the last request due when the block came in. Blocks of equal cost lie in one list by age, the order of
-which time does not change; costs are few, so a victim is the best of the oldest of each list: exact, without a scan of
-all blocks.
+which time does not change, so a victim is the best of the oldest of each list: exact, without a scan of all blocks.
 """
 
 from __future__ import annotations
@@ -33,16 +32,15 @@ from pipeline.eviction.base import (
     use_s,
 )
 from pipeline.eviction.facts import BlockFacts, Ints
-from pipeline.eviction.lists import NEXT, Links, is_empty, is_linked, make_lists, push_newest, unlink
+from pipeline.eviction.lists import NEXT, Links, is_linked, make_lists, push_newest, unlink
 from pipeline.spec import Positive
 
 # Columns of a block beside PREV and NEXT: where its uses begin and end in `use_s`; its list, which is the head's row.
+# The list of cost c is headed by the c-th row after the blocks.
 USES, END, LIST = 2, 3, 4
-# Columns of any row: the LISTED heads that are not empty stand in ACTIVE of the first rows; a head's place among them.
-ACTIVE, PLACE = 5, 6
-COLUMNS = 7
-LISTED, LISTS = 0, 1
-HALF_LIFE_S = 0
+COLUMNS = 5
+LISTS = 0
+HALF_LIFE_S, OLDEST_S = 0, 1
 LAST_S = 0
 
 
@@ -60,35 +58,20 @@ def _cost_blocks(a: PolicyState, rows: Links, block: int, time_s: float) -> int:
 
 
 @njit(cache=True)
-def _enter(a: PolicyState, rows: Links, block: int, time_s: float) -> None:
+def _renew(a: PolicyState, rows: Links, block: int, time_s: float) -> None:
     """Make the block the newest of its list."""
-    head = rows[block, LIST]
-    if is_empty(rows, head):
-        rows[a.state[LISTED], ACTIVE] = head
-        rows[head, PLACE] = a.state[LISTED]
-        a.state[LISTED] += 1
+    if is_linked(rows, block):
+        unlink(rows, block)
     scores(a)[block, LAST_S] = time_s
-    push_newest(rows, head, block)
-
-
-@njit(cache=True)
-def _leave(a: PolicyState, rows: Links, block: int) -> None:
-    unlink(rows, block)
-    head = rows[block, LIST]
-    if is_empty(rows, head):
-        a.state[LISTED] -= 1
-        last = rows[a.state[LISTED], ACTIVE]
-        rows[rows[head, PLACE], ACTIVE] = last
-        rows[last, PLACE] = rows[head, PLACE]
+    push_newest(rows, rows[block, LIST], block)
 
 
 @njit
 def insert(a: PolicyState, block: int, time_s: float) -> None:
     """Note what the block costs."""
     rows = links(a)
-    first_head = rows.shape[0] - a.state[LISTS]
-    rows[block, LIST] = first_head + _cost_blocks(a, rows, block, time_s) - 1
-    _enter(a, rows, block, time_s)
+    rows[block, LIST] = rows.shape[0] - a.state[LISTS] + _cost_blocks(a, rows, block, time_s) - 1
+    _renew(a, rows, block, time_s)
 
 
 @njit
@@ -96,17 +79,13 @@ def touch(a: PolicyState, block: int, time_s: float) -> None:
     """Renew the block's age; a parked one waits for its release."""
     rows = links(a)
     if is_linked(rows, block):
-        _leave(a, rows, block)
-        _enter(a, rows, block, time_s)
+        _renew(a, rows, block, time_s)
 
 
 @njit
 def release(a: PolicyState, block: int, time_s: float) -> None:
     """Renew the block's age: it was in use until now."""
-    rows = links(a)
-    if is_linked(rows, block):
-        _leave(a, rows, block)
-    _enter(a, rows, block, time_s)
+    _renew(a, links(a), block, time_s)
 
 
 @njit
@@ -114,21 +93,31 @@ def remove(a: PolicyState, block: int) -> None:
     """Forget the block."""
     rows = links(a)
     if is_linked(rows, block):
-        _leave(a, rows, block)
+        unlink(rows, block)
 
 
 @njit(cache=True)
 def _lowest(a: PolicyState, rows: Links, time_s: float) -> int:
-    """Name the block of the lowest score, among equals the one used longest ago; -1 if there is none."""
-    last_s, found, least, least_last_s = scores(a), -1, np.inf, np.inf
-    first_head = rows.shape[0] - a.state[LISTS]
-    for i in range(a.state[LISTED]):
-        head = rows[i, ACTIVE]
-        block = rows[head, NEXT]
+    """Name the block of the lowest score, among equals the one used longest ago; -1 if there is none.
+
+    By rising cost, up to where a block as old as the oldest would score higher than what was found. A pass over all
+    lists says how old that is; blocks only get newer, so it bounds them until the next such pass.
+    """
+    last_s, half_life_s, head_count = scores(a), a.params[HALF_LIFE_S], a.state[LISTS]
+    first_head = rows.shape[0] - head_count
+    found, least, least_last_s, oldest_s = -1, np.inf, np.inf, np.inf
+    for cost in range(1, head_count + 1):
+        if cost / (1.0 + (time_s - a.params[OLDEST_S]) / half_life_s) > least:
+            return found
+        block = rows[first_head + cost - 1, NEXT]
+        if block == first_head + cost - 1:
+            continue
         block_last_s = last_s[block, LAST_S]
-        score = (head - first_head + 1) / (1.0 + (time_s - block_last_s) / a.params[HALF_LIFE_S])
+        score = cost / (1.0 + (time_s - block_last_s) / half_life_s)
         if score < least or (score == least and block_last_s < least_last_s):
             found, least, least_last_s = int(block), score, block_last_s
+        oldest_s = min(oldest_s, block_last_s)
+    a.params[OLDEST_S] = oldest_s if found >= 0 else -np.inf
     return found
 
 
@@ -138,7 +127,7 @@ def victim(a: PolicyState, pins: NDArray[np.int32], time_s: float) -> int:
     rows = links(a)
     block = _lowest(a, rows, time_s)
     while block >= 0:
-        _leave(a, rows, block)
+        unlink(rows, block)
         if pins[block] == 0:
             break
         block = _lowest(a, rows, time_s)
@@ -158,7 +147,7 @@ class LmcacheCostAware(EvictionPolicy):
         a = allocate(block_count + list_count, COLUMNS, block_count + 1, 1, known)
         make_lists(a, list_count)
         a.state[LISTS] = list_count
-        a.params[HALF_LIFE_S] = self.half_life_s
+        a.params[HALF_LIFE_S], a.params[OLDEST_S] = self.half_life_s, -np.inf
         _note_uses(a, known.use_offset, block_count)
         return a
 
