@@ -51,13 +51,18 @@ def _take_out(a: PolicyState, block: int) -> None:
     rows[block, PLACE] = OUT
 
 
-@njit
-def insert(a: PolicyState, block: int, _time_s: float) -> None:
-    """Add the block to those drawn from."""
+@njit(cache=True)
+def _add(a: PolicyState, block: int) -> None:
     rows = links(a)
     rows[a.state[COUNT], BLOCK] = block
     rows[block, PLACE] = a.state[COUNT]
     a.state[COUNT] += 1
+
+
+@njit
+def insert(a: PolicyState, block: int, _time_s: float) -> None:
+    """Add the block to those drawn from."""
+    _add(a, block)
 
 
 @njit
@@ -66,10 +71,10 @@ def touch(_a: PolicyState, _block: int, _time_s: float) -> None:
 
 
 @njit
-def release(a: PolicyState, block: int, time_s: float) -> None:
+def release(a: PolicyState, block: int, _time_s: float) -> None:
     """Add a parked block again."""
     if links(a)[block, PLACE] == OUT:
-        insert(a, block, time_s)
+        _add(a, block)
 
 
 @njit

@@ -21,7 +21,9 @@ def misses(stack: Stack, policies: StackPolicies, block_ids: Ints, offset: Ints,
         start, stop, time_s = offset[request], offset[request + 1], float(request)
         run = match(stack, block_ids, start, stop)
         absent = stop - start - run
-        if not (acquire(stack, policies, block_ids, start, run, time_s)[0] and reserve(stack, policies, absent, time_s)):
+        if not (
+            acquire(stack, policies, block_ids, start, run, time_s)[0] and reserve(stack, policies, absent, time_s)
+        ):
             return -1
         record_misses(stack, absent)
         missed += absent

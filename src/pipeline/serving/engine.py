@@ -48,7 +48,7 @@ class Engines:
         count = len(scenario.roles)
         blocks = scenario.trace.block_count if scenario.engine.prefix_cache else 0
         capacity = np.array(scenario.capacity_blocks, np.int64)
-        self._facts = _facts(scenario) if blocks and scenario.eviction.needs_facts else None
+        self._facts = _facts(scenario) if scenario.eviction.needs_facts else None
         made = [make_stack(blocks, capacity, scenario.eviction, scenario.placement, self._facts) for _ in range(count)]
         loader_blocks = blocks if capacity[1:].any() else 0
         self.rows = rows
