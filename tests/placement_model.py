@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from eviction_models import MODELS
+from eviction_models import make_model
+from eviction_score_models import Chains
 
 HBM = 0
 
@@ -12,9 +13,9 @@ HBM = 0
 class StackModel:
     """Sets of blocks by tier, users by block, and a policy model per tier."""
 
-    def __init__(self, capacity: list[int], policy: str, demote: bool) -> None:
+    def __init__(self, capacity: list[int], policy: str, demote: bool, chains: Chains) -> None:
         self.capacity = capacity
-        self.policies = [MODELS[policy](blocks) for blocks in capacity]
+        self.policies = [make_model(policy, blocks, chains) for blocks in capacity]
         self.below = [t for t in (1, 2, 3) if capacity[t] > 0] if demote else []
         self.resident: list[set[int]] = [set() for _ in capacity]
         self.pins: Counter[int] = Counter()
@@ -22,6 +23,10 @@ class StackModel:
         self.moves: Counter[tuple[int, int, str]] = Counter()
         self.hits: Counter[int] = Counter()
         self.evicted: Counter[int] = Counter()
+
+    def set_time(self, now_s: float) -> None:
+        for policy in self.policies:
+            policy.now_s = now_s
 
     @property
     def pinned(self) -> set[int]:

@@ -10,6 +10,7 @@ import numpy as np
 import yaml
 
 from pipeline.eviction.base import EvictionPolicy
+from pipeline.eviction.facts import BlockFacts
 from pipeline.placement.base import CAUSES, Placement
 from pipeline.placement.stack import make_stack, where
 from pipeline.spec import build
@@ -24,9 +25,15 @@ def option(group: str, name: str, kind: Any) -> Any:
     return build(yaml.safe_load((CONF / group / f"{name}.yaml").read_text()), group, kind)
 
 
-def new_stack(capacity: list[int], policy: str = "lru", placement: str = "tiered", blocks: int = BLOCKS) -> Any:
+def new_stack(
+    capacity: list[int],
+    policy: str = "lru",
+    placement: str = "tiered",
+    blocks: int = BLOCKS,
+    facts: BlockFacts | None = None,
+) -> Any:
     eviction = option("eviction", policy, EvictionPolicy)
-    return make_stack(blocks, np.array(capacity), eviction, option("placement", placement, Placement))
+    return make_stack(blocks, np.array(capacity), eviction, option("placement", placement, Placement), facts)
 
 
 def residents(stack: Any) -> list[set[int]]:

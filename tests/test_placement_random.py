@@ -6,7 +6,9 @@ import random
 
 import numpy as np
 import pytest
+from eviction_cases import facts_of, some_chains
 from eviction_models import MODELS
+from eviction_score_models import Chains
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from placement_model import StackModel
@@ -36,9 +38,10 @@ def chain_of(leaf: int) -> list[int]:
 class Twin:
     """The stack and its model side by side, with the requests that run on them."""
 
-    def __init__(self, capacity: list[int], policy: str, placement: str) -> None:
-        self.stack, self.policies = new_stack(capacity, policy, placement)
-        self.model = StackModel(capacity, policy, placement == "tiered")
+    def __init__(self, capacity: list[int], policy: str, placement: str, chains: Chains) -> None:
+        self.facts = facts_of(chains, BLOCKS)
+        self.stack, self.policies = new_stack(capacity, policy, placement, facts=self.facts)
+        self.model = StackModel(capacity, policy, placement == "tiered", chains)
         self.running: list[tuple[list[int], int, int]] = []  # chain, pinned, private
 
     def arrive(self, chain: list[int], time_s: float) -> None:
@@ -95,8 +98,9 @@ def test_random_requests_do_what_the_plain_model_does(
     policy: str, seed: int, capacity: tuple[int, int, int], placement: str
 ) -> None:
     draw = random.Random(seed)
-    twin = Twin([*capacity, 0], policy, placement)
+    twin = Twin([*capacity, 0], policy, placement, some_chains(draw, BLOCKS))
     for step in range(150):
+        twin.model.set_time(float(step))
         operation = draw.choice(["arrive", "extend", "commit", "commit", "finish"])
         if operation == "arrive":
             if len(twin.running) < 4:
@@ -104,6 +108,7 @@ def test_random_requests_do_what_the_plain_model_does(
         elif twin.running:
             getattr(twin, operation)(draw.randrange(len(twin.running)), float(step))
         twin.compare()
+    twin.model.set_time(150.0)
     while twin.running:
         twin.finish(0, 150.0)
     twin.compare()

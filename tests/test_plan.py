@@ -111,7 +111,7 @@ def test_a_change_makes_new_exactly_what_depends_on_it(setting: str, expected: d
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("eviction=lruu", "eviction: given 'lruu', expected one of fifo, lfu, lru"),
+        ("eviction=lruu", "eviction: given 'lruu', expected one of arc, belady, ewma, fifo, "),
         ("engine.max_runing=3", "engine.max_runing: unknown key 'max_runing' in engine; allowed: "),
         ("engine.max_running=0", "engine.max_running: given 0: Input should be greater than 0"),
         ("engine.max_running=many", "engine.max_running: given 'many'"),

@@ -234,7 +234,7 @@ def test_the_generator_is_fitted_to_a_users_own_file(project: Project) -> None:
 @pytest.mark.parametrize(
     ("settings", "study", "line"),
     [
-        ("eviction=lruu", "smoke", "kvplan: eviction: given 'lruu', expected one of fifo, lfu, lru"),
+        ("eviction=lruu", "smoke", "kvplan: eviction: given 'lruu', expected one of arc, belady, ewma, fifo, "),
         ("", "nope", "kvplan: study: given 'nope', expected one of"),
     ],
 )

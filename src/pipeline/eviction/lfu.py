@@ -13,6 +13,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from pipeline.eviction.base import EvictionPolicy, PolicyFunctions, PolicyState, allocate, compile_functions, links
+from pipeline.eviction.facts import BlockFacts
 from pipeline.eviction.lists import (
     Links,
     is_empty,
@@ -129,7 +130,7 @@ def victim(a: PolicyState, pins: NDArray[np.int32], _time_s: float) -> int:
 class Lfu(EvictionPolicy):
     """Least frequently used, counted while a block is in the tier, exactly."""
 
-    def state(self, block_count: int, capacity_blocks: int) -> PolicyState:
+    def state(self, block_count: int, capacity_blocks: int, facts: BlockFacts | None = None) -> PolicyState:  # noqa: ARG002
         """Make an empty chain: a row per block, as many buckets as blocks fit plus one for a move, and the end."""
         bucket_count = min(block_count, capacity_blocks) + 1
         a = allocate(block_count + bucket_count + 1, COLUMNS)

@@ -7,6 +7,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from pipeline.eviction.base import EvictionPolicy, PolicyFunctions, PolicyState, allocate, compile_functions, links
+from pipeline.eviction.facts import BlockFacts
 from pipeline.eviction.lists import is_linked, make_lists, pop_oldest_free, push_newest, unlink
 
 
@@ -53,7 +54,7 @@ def victim(a: PolicyState, pins: NDArray[np.int32], _time_s: float) -> int:
 class Lru(EvictionPolicy):
     """Least recently used. Being in use counts as use: the order is that of the last release."""
 
-    def state(self, block_count: int, capacity_blocks: int) -> PolicyState:  # noqa: ARG002
+    def state(self, block_count: int, capacity_blocks: int, facts: BlockFacts | None = None) -> PolicyState:  # noqa: ARG002
         """Make one empty list; its head is the last row."""
         a = allocate(block_count + 1, 2)
         make_lists(a, 1)

@@ -8,13 +8,21 @@ from numpy.typing import NDArray
 
 from pipeline.eviction.base import EvictionPolicy, PolicyFunctions, PolicyState
 from pipeline.eviction.calls import insert, touch, victim
+from pipeline.eviction.facts import make_facts
 from pipeline.spec import InputError
 
 
-def misses(policy: EvictionPolicy, block_ids: NDArray[np.int64], block_count: int, capacity_blocks: int) -> int:
+def misses(
+    policy: EvictionPolicy,
+    block_ids: NDArray[np.int64],
+    block_count: int,
+    capacity_blocks: int,
+    offset: NDArray[np.int64] | None = None,
+) -> int:
     """Count the misses of unit-size accesses in order, inserted on a miss, from an empty cache.
 
-    block_ids: (n,) in 0..block_count-1. capacity_blocks: at least 1. Raises InputError for anything else.
+    block_ids: (n,) in 0..block_count-1. capacity_blocks: at least 1. Raises InputError for anything else. The time of
+    an access is its position. offset: where chains begin, and n, for a policy that asks; None: all are one chain each.
     """
     if capacity_blocks < 1:
         raise InputError(f"capacity_blocks: given {capacity_blocks}, expected at least 1")
@@ -23,7 +31,11 @@ def misses(policy: EvictionPolicy, block_ids: NDArray[np.int64], block_count: in
         raise InputError(f"block_ids: given {given}, expected 0..{block_count - 1}")
     resident = np.zeros(block_count, np.bool_)
     pins = np.zeros(block_count, np.int32)
-    state = policy.state(block_count, capacity_blocks)
+    facts = None
+    if policy.needs_facts:
+        chains = np.arange(block_ids.size + 1) if offset is None else offset
+        facts = make_facts(block_ids, chains, np.arange(block_ids.size, dtype=np.float64), block_count)
+    state = policy.state(block_count, capacity_blocks, facts)
     return int(_misses(state, policy.functions(), pins, resident, block_ids, capacity_blocks))
 
 

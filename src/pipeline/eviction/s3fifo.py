@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from pipeline.eviction.base import EvictionPolicy, PolicyFunctions, PolicyState, allocate, compile_functions, links
+from pipeline.eviction.facts import BlockFacts
 from pipeline.eviction.lists import NEXT, Links, is_empty, is_linked, make_lists, push_newest, push_oldest, unlink
 from pipeline.spec import Count, NonNegative, OpenRatio
 
@@ -140,7 +141,7 @@ class S3Fifo(EvictionPolicy):
     promote_uses_count: Count = Field(description="uses in the small queue that lead to the main one")
     max_uses_count: Count = Field(description="uses that count in the main queue: its rounds before eviction")
 
-    def state(self, block_count: int, capacity_blocks: int) -> PolicyState:
+    def state(self, block_count: int, capacity_blocks: int, facts: BlockFacts | None = None) -> PolicyState:  # noqa: ARG002
         """Make three empty queues; their heads are the last rows."""
         a = allocate(block_count + 3, COLUMNS)
         make_lists(a, 3)

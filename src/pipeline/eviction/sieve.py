@@ -10,6 +10,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from pipeline.eviction.base import EvictionPolicy, PolicyFunctions, PolicyState, allocate, compile_functions, links
+from pipeline.eviction.facts import BlockFacts
 from pipeline.eviction.lists import (
     NEXT,
     PREV,
@@ -91,7 +92,7 @@ def victim(a: PolicyState, pins: NDArray[np.int32], _time_s: float) -> int:
 class Sieve(EvictionPolicy):
     """A queue with a hand and one bit per block."""
 
-    def state(self, block_count: int, capacity_blocks: int) -> PolicyState:  # noqa: ARG002
+    def state(self, block_count: int, capacity_blocks: int, facts: BlockFacts | None = None) -> PolicyState:  # noqa: ARG002
         """Make one empty queue; its head is the last row, where the hand rests when it has gone round."""
         a = allocate(block_count + 1, COLUMNS)
         make_lists(a, 1)

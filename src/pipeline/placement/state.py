@@ -21,6 +21,7 @@ from numba import njit, typeof
 from numpy.typing import NDArray
 
 from pipeline.eviction.base import EvictionPolicy, PolicyFunctions, PolicyState
+from pipeline.eviction.facts import BlockFacts
 from pipeline.placement.base import CAUSES, LOAD_RULES, Placement
 from pipeline.records import make_record, view_bytes, view_ints
 from pipeline.values import TIERS
@@ -75,12 +76,16 @@ STACK_TYPE = typeof(_empty(1))
 
 
 def make_stack(
-    block_count: int, capacity_blocks: Ints, eviction: EvictionPolicy, placement: Placement
+    block_count: int,
+    capacity_blocks: Ints,
+    eviction: EvictionPolicy,
+    placement: Placement,
+    facts: BlockFacts | None = None,
 ) -> tuple[Stack, StackPolicies]:
     """Make the empty stack of one instance.
 
     block_count: distinct blocks in the trace. capacity_blocks: (4,) by tier; a tier of zero blocks is left out, and
-    the tier above it passes evicted blocks on to the next one.
+    the tier above it passes evicted blocks on to the next one. facts: for a policy that asks; the caller keeps them.
     """
     capacity = np.array(capacity_blocks, np.int64)
     if capacity.shape != (len(TIERS),) or capacity.min() < 0:
@@ -92,7 +97,7 @@ def make_stack(
     stack.load_rule = LOAD_RULES.index(placement.load_or_recompute)
     stack.delay_weight = placement.delay_weight
     stack.deadline_s = np.inf if placement.deadline_s is None else placement.deadline_s
-    hbm, dram, ssd, remote = (eviction.state(block_count if blocks else 0, int(blocks)) for blocks in capacity)
+    hbm, dram, ssd, remote = (eviction.state(block_count if blocks else 0, int(blocks), facts) for blocks in capacity)
     return stack, StackPolicies((hbm, dram, ssd, remote), eviction.functions())
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from pipeline.eviction.facts import BlockFacts, make_facts
 from pipeline.placement.stack import check_invariants, lookup_blocks, make_stack
 from pipeline.predictor.step_time import pack
 from pipeline.records import address_of
@@ -47,7 +48,8 @@ class Engines:
         count = len(scenario.roles)
         blocks = scenario.trace.block_count if scenario.engine.prefix_cache else 0
         capacity = np.array(scenario.capacity_blocks, np.int64)
-        made = [make_stack(blocks, capacity, scenario.eviction, scenario.placement) for _ in range(count)]
+        self._facts = _facts(scenario) if scenario.eviction.needs_facts else None
+        made = [make_stack(blocks, capacity, scenario.eviction, scenario.placement, self._facts) for _ in range(count)]
         loader_blocks = blocks if capacity[1:].any() else 0
         self.rows = rows
         self.stacks = [stack for stack, _ in made]
@@ -114,6 +116,12 @@ class Engines:
         world.close(self.world, end_s)
         uses = [_use(engine, stack, end_s) for engine, stack in zip(self._engines, self.stacks, strict=True)]
         return uses, accounts_of(self._links)
+
+
+def _facts(scenario: Scenario) -> BlockFacts:
+    trace = scenario.trace
+    arrival_s = np.repeat(trace.arrival_s, np.diff(trace.block_offset))
+    return make_facts(trace.block_ids, trace.block_offset, arrival_s, trace.block_count)
 
 
 def _make_engine(scenario: Scenario, number: int, max_idle_steps: int, loader_blocks: int, coasts: bool) -> Engine:
