@@ -143,6 +143,18 @@ def test_a_key_that_is_not_there(key: str, message: str) -> None:
     assert str(caught.value) == message
 
 
+def test_a_field_of_any_names_says_how_to_give_one() -> None:
+    runs = {"_target_": "pipeline.fidelity.runs.Runs", "systems": {"H100": "h100_sxm"}, "skew_forest": {"trees": 6}}
+    with pytest.raises(InputError) as caught:
+        with_value({"fidelity": runs}, "fidelity.systems.RTX4090", "l40s")
+    assert str(caught.value) == (
+        "fidelity.systems.RTX4090: unknown key 'RTX4090' in fidelity.systems; allowed: H100; for others give them all, "
+        "such as fidelity.systems={RTX4090: l40s}"
+    )
+    with pytest.raises(InputError, match=r"allowed: trees$"):
+        with_value({"fidelity": runs}, "fidelity.skew_forest.tree", 1)
+
+
 def test_conf_composes_choices_and_what_is_wanted_beside_them(conf: Conf) -> None:
     values, choices, options = conf.compose({"report_slo": "loose", "tiers": "dram"}, {"eviction": ["lru", "s3fifo"]})
     assert (values["slo"], values["report_slo"], values["tiers"]["name"]) == ({"ttft_ms": 1}, {"ttft_ms": 9}, "dram")

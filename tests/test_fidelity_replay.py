@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import gzip
-import json
-import shutil
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
+from fidelity_cases import HEADER, ROW, experts_case, moe_shape, put, shape, write_case
 from hardware_options import predictor_of
 from kernel_profiles import CORRECTIONS, INTERPOLATION
 
 from pipeline.fidelity.case import RunRequests, Times, read_case
-from pipeline.fidelity.derived import all_reduce_table, experts_table
+from pipeline.fidelity.derived import all_reduce_table, exchange_tables, experts_table
 from pipeline.fidelity.errors import errors, held_out_errors, mean_absolute_error_ratio, statistics
 from pipeline.fidelity.replay import replay, trace_of
 from pipeline.fidelity.runs import Runs
@@ -26,58 +23,6 @@ RUNS = Runs(
     prefill_step_s_per_layer={},
     skew_forest=CORRECTIONS.skew_forest,
     saved_share_ratio=CORRECTIONS.saved_share_ratio,
-)
-ROW = "0,64,3,0.0,-1,0,0,0,0,0.1,0.2\n"
-
-
-def shape(kv_heads: int = 1) -> dict[str, int | None]:
-    return {
-        "hidden_size": 8,
-        "num_hidden_layers": 1,
-        "num_attention_heads": kv_heads,
-        "num_key_value_heads": kv_heads,
-        "head_dim": None,
-        "intermediate_size": 8,
-        "vocab_size": 8,
-        "num_experts": None,
-    }
-
-
-def write_case(folder: Path, requests: str, **meta) -> Path:
-    """A case whose steps take 1 ms, and 1 ms more for each token."""
-    folder.mkdir()
-    values = {
-        "source_repo": "made up",
-        "model": "tiny",
-        "hardware": "made up",
-        "vllm_version": "0.19.0",
-        "engine": {"max_num_seqs": 1, "max_num_batched_tokens": 64, "enable_expert_parallel": False},
-        "block_size": 16,
-        "num_gpu_blocks": 100,
-        "async_scheduling": True,
-        "enable_prefix_caching": True,
-        "tensor_parallel": 1,
-        "data_parallel": 1,
-        "skew_fit_enabled": False,
-        "model_shape": shape(),
-    }
-    (folder / "meta.json").write_text(json.dumps(values | meta))
-    tables = {
-        "dense": "layer,tokens,time_us\nqkv_proj,1,2000\nqkv_proj,2,3000\nqkv_proj,64,65000\n",
-        "per_sequence": "layer,sequences,time_us\nsampler,1,0\nsampler,64,0\n",
-        "attention": "prefill_chunk,kv_prefill,n_decode,kv_decode,time_us\n"
-        + "".join(f"{q},{k},{d},{c},1e-9\n" for q in (0, 64) for k in (0, 64) for d in (0, 1) for c in (0, 64)
-                  if (q or not k) and (d > 0) == (c > 0) and q + d),
-        "requests": requests,
-    }  # fmt: skip
-    for name, text in tables.items():
-        (folder / f"{name}.csv.gz").write_bytes(gzip.compress(text.encode()))
-    return folder
-
-
-HEADER = (
-    "request,input_tokens,output_tokens,arrival_s,prefix_parent,prefix_blocks,real_arrival_s,real_queued_s,"
-    "real_scheduled_s,real_first_token_s,real_last_token_s\n"
 )
 
 
@@ -115,19 +60,6 @@ def test_a_request_of_one_token_has_no_tpot():
     assert found["E2E P90"] == pytest.approx(2800.0)
 
 
-@pytest.mark.parametrize(
-    ("change", "told"),
-    [
-        ({"tensor_parallel": 0}, "tensor_parallel: given 0"),
-        ({"data_parallel": None}, "data_parallel: given None"),
-        ({"num_gpu_blocks": "many"}, "num_gpu_blocks"),
-    ],
-)
-def test_a_run_of_another_kind_is_refused(tmp_path, change, told):
-    with pytest.raises(InputError, match=told):
-        read_case(write_case(tmp_path / "case", HEADER + "0,64,3,0.0,-1,0,0,0,0,0.1,0.2\n", **change))
-
-
 def test_two_ranks_add_two_all_reduces_a_layer_measured_elsewhere(tmp_path):
     one = replay(read_case(write_case(tmp_path / "one", HEADER + ROW)), RUNS, INTERPOLATION, 0)
     case = read_case(write_case(tmp_path / "two", HEADER + ROW, tensor_parallel=2, model_shape=shape(kv_heads=2)))
@@ -155,43 +87,10 @@ def test_more_tokens_use_more_experts():
 
 
 def test_a_model_of_experts_takes_them_for_its_dense_layers(tmp_path):
-    folder = write_case(tmp_path / "case", HEADER + ROW, model_shape=shape() | {
-        "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8, "intermediate_size": None})  # fmt: skip
-    text = "tokens,activated_experts,time_us\n" + "".join(f"{t},{e},5000\n" for t in (1, 64) for e in (1, 4))
-    (folder / "moe.csv.gz").write_bytes(gzip.compress(text.encode()))
+    folder = experts_case(tmp_path / "case")
     found = replay(read_case(folder), RUNS, INTERPOLATION, 0)
     np.testing.assert_allclose(found.times.first_token_s, [0.065 + 0.005], atol=1e-9)
-    assert found.derived == ("experts in use: as uniformly routed tokens use",)
-
-
-@pytest.mark.parametrize("column", ["prefix_parent", "real_queued_s", "arrival_s"])
-def test_a_missing_column_is_named(tmp_path, column):
-    text = (HEADER + "0,64,3,0.0,-1,0,0,0,0,0.1,0.2\n").replace(column, "other")
-    with pytest.raises(InputError, match=rf"requests.csv.gz: column '{column}' is missing"):
-        read_case(write_case(tmp_path / "case", text))
-
-
-@pytest.mark.parametrize("row", ["0,64,3,0.0,5,1,0,0,0,0.1,0.2\n", "0,0,3,0.0,-1,0,0,0,0,0.1,0.2\n", ""])
-def test_requests_that_make_no_sense_are_refused(tmp_path, row):
-    with pytest.raises(InputError, match=r"requests.csv.gz"):
-        read_case(write_case(tmp_path / "case", HEADER + row))
-
-
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("layer,tokens,time_us\nqkv_proj,1,nan\n", "times of 0 or more"),
-        ("layer,tokens,time_us\nqkv_proj,1,-1\n", "times of 0 or more"),
-        ("name,tokens,time_us\nqkv_proj,1,1\n", "column 'layer'"),
-        ("layer,tokens\nqkv_proj,1\n", "column 'time_us' is missing"),
-        ("", "expected a readable table"),
-    ],
-)
-def test_a_profile_that_makes_no_sense_is_refused(tmp_path, text, told):
-    folder = write_case(tmp_path / "case", HEADER + ROW)
-    (folder / "dense.csv.gz").write_bytes(gzip.compress(text.encode()))
-    with pytest.raises(InputError, match=rf"dense.csv.gz: .*{told}"):
-        read_case(folder)
+    assert found.derived == ("experts in use (as of uniformly routed tokens)",)
 
 
 def test_the_hardware_of_a_run_says_how_much_longer_its_prefill_steps_take():
@@ -199,6 +98,99 @@ def test_the_hardware_of_a_run_says_how_much_longer_its_prefill_steps_take():
     runs = Runs(**{**RUNS.model_dump(), "prefill_step_s_per_layer": longer})
     assert runs.corrections("theirs", 3) == CORRECTIONS.model_copy(update={"prefill_step_s": 6e-6})
     assert runs.corrections("another", 3) == CORRECTIONS
+
+
+def test_experts_of_a_rank_compute_the_tokens_of_all_engines():
+    rows = np.array([[t, e, 1.0 * t + 10.0 * e] for t in (1, 2, 4) for e in (1, 2, 4)])
+    table = experts_table(rows, 4, 2, 4, engines=2)
+    # One token each: two in all, which use 4 (1 - 1/4) = 3; four each go on beyond four, as if 3.98 were used.
+    np.testing.assert_allclose(table[0], [1, 32])
+    np.testing.assert_allclose(table[3], [4, 8 + 40 * (1 - 0.5**8)])
+    # A rank that holds 6 experts, two more than were timed.
+    np.testing.assert_allclose(experts_table(rows, 6, 6, 1)[0], [1, 61])
+
+
+BY_TOKENS = "tokens,activated_experts,time_us\n" + "".join(
+    f"{t},{e},{1e4 * t + 1e6 * e}\n" for t in (1, 64) for e in (1, 8)
+)
+
+
+@pytest.mark.parametrize(("is_expert_parallel", "held", "each"), [(True, 4, 1), (False, 8, 2)])
+def test_engines_side_by_side_share_their_experts(tmp_path, is_expert_parallel, held, each):
+    engine = {"max_num_seqs": 1, "max_num_batched_tokens": 64, "enable_expert_parallel": is_expert_parallel}
+    changes = {"model_shape": moe_shape(8), "engine": engine, "data_parallel": 2}
+    folder = experts_case(tmp_path / "case", HEADER + ROW.replace("0,64,3", "0,1,1"), **changes)
+    put(folder, "moe", BY_TOKENS)
+    found = replay(read_case(folder), RUNS, INTERPOLATION, 0)
+    # Two tokens in all, each with `each` of the `held` experts of a rank; the exchange of 2 x 8 elements takes least.
+    used = held * (1 - (1 - each / held) ** 2)
+    exchanges, _ = exchange_tables("rtx_pro_6000_server", 2, 8, 64)
+    exchange_s = sum(table[0, 1] for table in exchanges.values())
+    expected_s = 0.002 + 0.01 * 2 + used + exchange_s
+    np.testing.assert_allclose(found.times.first_token_s, [expected_s], rtol=1e-9)
+    assert found.derived == (
+        "router (least 4 x waiting + running of 100 ms ago)",
+        "experts in use (as of uniformly routed tokens)",
+        "tokens of experts (an engine's own x 2: as if all had as many)",
+        "exchange of tokens (all-gather and reduce-scatter: aiconfigurator_core rtx_pro_6000_server nccl 2.29.2)",
+        "steps of engines (each at its own pace: not in lock step)",
+    )
+    unknown = replay(read_case(folder), RUNS.model_copy(update={"systems": {}}), INTERPOLATION, 0)
+    np.testing.assert_allclose(unknown.times.first_token_s, [expected_s - exchange_s], rtol=1e-9)
+    why = "not measured over 2 ranks of hardware without an entry in fidelity.systems"
+    assert unknown.derived[3] == f"exchange of tokens (left out: {why})"
+
+
+def test_tokens_of_all_engines_are_exchanged():
+    (gathered, scattered), told = exchange_tables("rtx_pro_6000_server", 2, 1024, 4096)[0].values(), None
+    assert told is None
+    # 4,096 tokens of each of two engines: 8,388,608 elements, measured.
+    np.testing.assert_allclose(gathered[-1], [4096, 0.27706e-3])
+    assert scattered[-1, 1] != gathered[-1, 1]
+    assert exchange_tables("rtx_pro_6000_server", 3, 1024, 4)[0] == {}
+
+
+def test_uneven_experts_are_those_of_the_fullest_rank(tmp_path):
+    engine = {"max_num_seqs": 1, "max_num_batched_tokens": 64, "enable_expert_parallel": True}
+    changes = {"model_shape": moe_shape(3), "engine": engine, "data_parallel": 2}
+    folder = experts_case(tmp_path / "case", HEADER + ROW.replace("0,64,3", "0,1,1"), **changes)
+    put(folder, "moe", BY_TOKENS)
+    found = replay(read_case(folder), RUNS.model_copy(update={"systems": {}}), INTERPOLATION, 0)
+    # Two of three experts, of which each of two tokens uses 2 x 2/3.
+    np.testing.assert_allclose(found.times.first_token_s, [0.002 + 0.02 + 2 * (1 - (1 / 3) ** 2)], rtol=1e-9)
+
+
+def test_all_reduces_are_of_the_nearest_version_with_so_many_ranks():
+    def source(version: str, ranks: int) -> str:
+        return all_reduce_table("rtx_pro_6000_server", version, ranks, 8, 2, 64)[1]
+
+    assert source("0.19.0", 2) == "all-reduce (aiconfigurator_core rtx_pro_6000_server vllm 0.19.0)"
+    instead = "vllm 0.24.0 for 0.19.0, not measured over 4 ranks)"
+    assert source("0.19.0", 4) == f"all-reduce (aiconfigurator_core rtx_pro_6000_server {instead}"
+    assert "vllm 0.19.0 for 0.20.1" in source("0.20.1", 2)
+    assert "vllm 0.24.0 for 0.23.0" in source("0.23.0", 2)
+    with pytest.raises(InputError, match="holds no all-reduce of vLLM over 3 ranks of rtx_pro_6000_server"):
+        source("0.19.0", 3)
+
+
+def test_without_a_second_token_there_is_no_tpot_and_that_is_said(tmp_path):
+    case = read_case(write_case(tmp_path / "case", HEADER + ROW.replace("64,3", "64,1")))
+    table = errors(case, replay(case, RUNS, INTERPOLATION, 0).times, "interpolation").to_pylist()
+    assert {row["metric"].split()[0] for row in table} == {"TTFT", "E2E"}
+    assert {row["source"] for row in table} == {"made up; derived: TPOT (left out: one output token in all 1)"}
+
+
+def test_no_error_is_related_to_nothing(tmp_path):
+    case = read_case(write_case(tmp_path / "case", HEADER + ROW.replace("0.1,0.2", "0.1,0.1")))
+    with pytest.raises(InputError, match="case case: TPOT mean was measured as 0 ms, expected more than 0"):
+        errors(case, replay(case, RUNS, INTERPOLATION, 0).times, "interpolation")
+
+
+def test_what_is_assumed_of_the_engine_stands_beside_the_source(tmp_path):
+    case = read_case(write_case(tmp_path / "case", HEADER + ROW, num_gpu_blocks=None))
+    found = replay(case, RUNS, INTERPOLATION, 0)
+    table = errors(case, found.times, "interpolation", found.derived)
+    assert table["source"][0].as_py() == "made up; derived: KV blocks (40000 assumed: not recorded)"
 
 
 @pytest.mark.data
@@ -227,11 +219,3 @@ def test_the_kernels_of_a_real_run_are_known_from_a_part_of_them(data):
     errors_of = {row["operation"]: row["mape_ratio"] for row in rows if row["split"] == "held_out"}
     assert set(errors_of) == {"dense", "logits", "attention_prefill", "attention_decode", "attention_mixed"}
     assert max(errors_of.values()) < 0.06
-
-
-@pytest.mark.data
-def test_a_case_with_a_file_missing_is_refused(data, tmp_path):
-    shutil.copytree(data / "fidelity" / "rtx4090_llama31_8b", tmp_path / "case")
-    (tmp_path / "case" / "dense.csv.gz").unlink()
-    with pytest.raises(InputError, match=r"dense\.csv\.gz"):
-        read_case(tmp_path / "case")

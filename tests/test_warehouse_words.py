@@ -60,6 +60,19 @@ def test_a_study_of_replays_says_how_far_they_are(tmp_path: Path) -> None:
     assert f"<li>gpu_8b: {expected}</li>" in (tmp_path / "report.html").read_text()
 
 
+def test_a_replay_says_what_was_not_measured_with_it(tmp_path: Path) -> None:
+    row = {"predictor": "interpolation", "metric": "TTFT mean", "measured": 1.0, "simulated": 1.0}
+    row |= {"error_ratio": 0.0, "peer_error_ratio": None}
+    terms = ["KV blocks (40000 assumed: not recorded)", "all-reduce (measured elsewhere)"]
+    source = {"source": f"them; derived: {', '.join(terms)}"}
+    rows = [row | source | {"case": f"case_{i:02d}"} for i in range(30)]
+    summary = summarise(published(tmp_path, {"fidelity": rows}), "default").plain
+    assert f"worst TTFT mean, 0.00 %; derived: {', '.join(terms)}. - case_01" in " ".join(summary.split())
+    assert len(summary.splitlines()) <= MOST_LINES
+    shown = len(re.findall(r"^- case_", summary, re.M))
+    assert summary.endswith(f'  and {30 - shown} more runs: make sql Q="from fidelity"')
+
+
 def test_the_summary_says_loudly_what_is_weak(tmp_path: Path) -> None:
     parts = [
         with_met(cell(name, eviction=name, hardware="a40", is_calibrated=False, calibration_source="datasheet"), met)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin
 
 from hydra import compose, initialize_config_dir
 from hydra.errors import HydraException
@@ -16,7 +16,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError  # type: ignore[import-untyped]
 
 from pipeline.settings import WHOLE_NUMBERS, plain
-from pipeline.spec import TARGET, InputError
+from pipeline.spec import TARGET, InputError, class_of
 
 SECOND_USES = {"report_slo": "slo"}
 """Groups that the configuration holds twice, by the name of the second use."""
@@ -136,11 +136,24 @@ def with_value(config: Mapping[str, Any], key: str, value: Any) -> dict[str, Any
         if not isinstance(node, Mapping) or names[depth] not in node or names[depth] == TARGET:
             where = ".".join(names[:depth]) or "the configuration"
             there = ", ".join(k for k in node if k != TARGET) if isinstance(node, Mapping) else "none, it is a value"
-            raise InputError(f"{key}: unknown key {names[depth]!r} in {where}; allowed: {there or 'none'}")
+            hint = _own_names(config, names, value) if 0 < depth == len(names) - 1 else ""
+            raise InputError(f"{key}: unknown key {names[depth]!r} in {where}; allowed: {there or 'none'}{hint}")
         return {**node, names[depth]: changed(node[names[depth]], depth + 1)}
 
     found: dict[str, Any] = changed(config, 0)
     return found
+
+
+def _own_names(config: Any, names: Sequence[str], value: Any) -> str:
+    """How to give a field of an option that takes any names one that it does not have."""
+    *path, field, new = names
+    owner = value_at(config, ".".join(path)) if path else None
+    if not (isinstance(owner, Mapping) and TARGET in owner and isinstance(owner.get(field), Mapping)):
+        return ""
+    known = class_of(str(owner[TARGET]), ".".join(path)).model_fields.get(field)
+    if known is None or get_origin(known.annotation) is not dict:
+        return ""
+    return f"; for others give them all, such as {'.'.join(names[:-1])}={{{new}: {value}}}"
 
 
 def refuse_missing(config: Any, where: str = "") -> None:

@@ -21,7 +21,8 @@ def work(job: Job) -> None:
     table = errors(case, found.times, predictor.name, found.derived)
     tables.write(job.out, FIDELITY, table)
     tables.write(job.out, PREDICTOR_ACCURACY, held_out_errors(case, predictor, seed))
-    job.say(f"mean absolute error {mean_absolute_error_ratio(table):.2%} over {table.num_rows} metrics")
+    error = f"mean absolute error {mean_absolute_error_ratio(table):.2%} over {table.num_rows} metrics"
+    job.say(f"{error}; source: {table['source'][0].as_py()}")
 
 
 if __name__ == "__main__":

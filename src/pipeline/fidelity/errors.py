@@ -8,31 +8,41 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline import metrics
-from pipeline.fidelity.case import Case, Floats, Ints, Times
+from pipeline.fidelity.case import Case, Times
+from pipeline.fidelity.checked import Floats, Ints
 from pipeline.predictor.base import Predictor
 from pipeline.predictor.kernel_accuracy import kernel_accuracy
 from pipeline.schema import FIDELITY, PREDICTOR_ACCURACY
+from pipeline.spec import InputError
 from pipeline.tables import from_rows
 
+DERIVED = "; derived: "
+"""Between the source of a case and what was not measured."""
 PERCENTILES = {"median": 50, "P90": 90, "P95": 95, "P99": 99}
 
 
 def errors(case: Case, simulated: Times, predictor: str, derived: Sequence[str] = ()) -> pa.Table:
     """Compare a replay with its run, TTFT, TPOT and E2E x mean, median, P90, P95, P99; times from when it was taken.
 
-    predictor: what predicted its step times. derived: terms of its steps that were not measured with it; they are
-    named beside the source.
+    predictor: what predicted its step times. derived: what of it was assumed or derived instead of measured with it,
+    named beside the source; so is a metric that no request has. Raises InputError where one was measured as 0.
     """
     output_tokens = case.requests.output_tokens
     measured, found = statistics(case.measured, output_tokens), statistics(simulated, output_tokens)
     peer = None if case.peer is None else statistics(case.peer, output_tokens)
+    for metric, value in measured.items():
+        if not value > 0:
+            raise InputError(f"fidelity: case {case.name}: {metric} was measured as {value:g} ms, expected more than 0")
+    left_out = [] if "TPOT mean" in measured else [f"TPOT (left out: one output token in all {output_tokens.size})"]
+    terms = [*derived, *left_out]
+    source = DERIVED.join([case.meta.source_repo, *([", ".join(terms)] if terms else [])])
     return from_rows(
         FIDELITY,
         [
             {
                 "case": case.name,
                 "predictor": predictor,
-                "source": "; derived: ".join([case.source, *([", ".join(derived)] if derived else [])]),
+                "source": source,
                 "metric": metric,
                 "measured": value,
                 "simulated": found[metric],
@@ -48,9 +58,9 @@ def held_out_errors(case: Case, predictor: Predictor, seed: int) -> pa.Table:
     """How well `predictor` knows the kernel tables of a case: rows of predictor_accuracy."""
     about = {
         "case": case.name,
-        "hardware": case.hardware,
-        "model": case.model,
-        "tensor_parallel": case.tensor_parallel,
+        "hardware": case.meta.hardware,
+        "model": case.meta.model,
+        "tensor_parallel": case.meta.tensor_parallel,
         "predictor": predictor.name,
     }
     rows = kernel_accuracy(case.kernels, predictor, seed)
@@ -58,7 +68,7 @@ def held_out_errors(case: Case, predictor: Predictor, seed: int) -> pa.Table:
 
 
 def statistics(times: Times, output_tokens: Ints) -> Mapping[str, float]:
-    """Milliseconds by metric and statistic; a request of one token has no TPOT."""
+    """Milliseconds by metric and statistic; a request of one token has no TPOT, nor has a run of none but such."""
     by_metric: dict[str, Floats] = {
         "TTFT": metrics.ttft_ms(times.taken_s, times.first_token_s),
         "TPOT": metrics.tpot_ms(times.first_token_s, times.last_token_s, output_tokens),
@@ -66,6 +76,8 @@ def statistics(times: Times, output_tokens: Ints) -> Mapping[str, float]:
     }
     result = {}
     for metric, values in by_metric.items():
+        if np.isnan(values).all():
+            continue
         result[f"{metric} mean"] = float(np.nanmean(values))
         for name, percent in PERCENTILES.items():
             result[f"{metric} {name}"] = float(np.nanpercentile(values, percent))

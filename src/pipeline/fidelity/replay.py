@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pipeline.eviction.lru import Lru
-from pipeline.fidelity.case import Case, Ints, RunRequests, Times
-from pipeline.fidelity.derived import all_reduce_table, experts_table
+from pipeline.fidelity.case import Case, RunRequests, Times
+from pipeline.fidelity.checked import Floats, Ints
+from pipeline.fidelity.derived import all_reduce_table, exchange_tables, experts_table
+from pipeline.fidelity.meta import Meta
 from pipeline.fidelity.runs import Runs
 from pipeline.placement.base import Placement
 from pipeline.predictor.base import Predictor
@@ -32,13 +34,11 @@ PLACEMENT = Placement(
     deadline_s=None,
     write_buffer_s=0.0,
 )
-AMPLE_KV_BLOCKS = 40_000
-"""KV blocks where a run did not record them, since they never bound it."""
 
 
 @dataclass(frozen=True)
 class Replay:
-    """When a simulated engine took each request and put out its tokens; what of its steps was derived, in words."""
+    """When a simulated engine took each request and put out its tokens; what was assumed or derived, in words."""
 
     times: Times
     derived: tuple[str, ...]
@@ -50,47 +50,68 @@ def replay(case: Case, runs: Runs, predictor: Predictor, seed: int) -> Replay:
     Raises InputError where a part of its steps is known from nowhere.
     """
     kernels, derived = kernels_of(case, runs)
-    layers = case.shape["num_hidden_layers"]
-    table = kernel_step_table(kernels, layers, _engine(case), predictor, runs.corrections(case.hardware, layers), seed)
+    layers = case.meta.model_shape.num_hidden_layers
+    corrections = runs.corrections(case.meta.hardware, layers)
+    table = kernel_step_table(kernels, layers, _engine(case.meta), predictor, corrections, seed)
     output = simulate(scenario_of(case, table, seed))
-    return Replay(Times(np.array(output.rows.taken_s), output.first_token_s, output.last_token_s), derived)
+    times = Times(np.array(output.rows.taken_s), output.first_token_s, output.last_token_s)
+    return Replay(times, (*case.meta.assumed, *derived))
 
 
 def kernels_of(case: Case, runs: Runs) -> tuple[KernelTables, tuple[str, ...]]:
     """Kernel tables of a case with what had to be derived, and that in words."""
-    dense, derived = dict(case.kernels.dense), []
-    limits = _engine(case)
-    if case.tensor_parallel > 1:
-        system = runs.system_of(case.hardware)
-        graph_tokens = int(graph_sizes(limits)[-1])
+    meta, derived = case.meta, []
+    dense = dict(case.kernels.dense)
+    hidden, most_tokens = meta.model_shape.hidden_size, meta.engine.max_num_batched_tokens
+    if meta.tensor_parallel > 1:
+        system, graph_tokens = runs.system_of(meta.hardware), int(graph_sizes(_engine(meta))[-1])
         dense["all_reduce"], told = all_reduce_table(
-            system, case.engine_version, case.tensor_parallel, case.shape["hidden_size"], graph_tokens,
-            case.max_batched_tokens,
-        )  # fmt: skip
+            system, meta.vllm_version, meta.tensor_parallel, hidden, graph_tokens, most_tokens
+        )
         derived.append(told)
     if case.experts is not None:
-        ranks = case.tensor_parallel * case.data_parallel if case.expert_parallel else 1
-        held, each = case.shape["num_experts"] // ranks, case.shape["num_experts_per_tok"] / ranks
-        dense["experts"] = experts_table(case.experts, held, each, case.max_batched_tokens)
-        derived.append("experts in use: as uniformly routed tokens use")
-        if case.data_parallel > 1:
-            derived.append("data-parallel engines: each at its own pace, not in lock step")
+        tables, words = _experts(meta, case.experts, runs)
+        dense |= tables
+        derived += words
     return replace(case.kernels, dense=dense), tuple(derived)
+
+
+def _experts(meta: Meta, rows: Floats, runs: Runs) -> tuple[dict[str, Floats], list[str]]:
+    """Tables of a block of experts, and of the exchange of tokens around it; what is derived of them, in words.
+
+    With data parallelism a rank computes, for the tokens of all engines, its share of the experts: some of them with
+    expert parallelism, else a part of each.
+    """
+    shape, engines, most_tokens = meta.model_shape, meta.data_parallel, meta.engine.max_num_batched_tokens
+    experts = shape.num_experts or 1
+    held = -(-experts // meta.expert_ranks)
+    each = (shape.num_experts_per_tok or 1) * held / experts
+    tables = {"experts": experts_table(rows, held, each, most_tokens, engines)}
+    derived = ["experts in use (as of uniformly routed tokens)"]
+    if engines > 1:
+        exchanges, told = exchange_tables(runs.systems.get(meta.hardware), engines, shape.hidden_size, most_tokens)
+        tables |= exchanges
+        derived += [
+            f"tokens of experts (an engine's own x {engines}: as if all had as many)",
+            told,
+            "steps of engines (each at its own pace: not in lock step)",
+        ]
+    return tables, derived
 
 
 def scenario_of(case: Case, table: StepTable, seed: int) -> Scenario:
     """The run of a case as a scenario: one instance, or as many as there are data-parallel engines."""
     return Scenario(
-        trace=trace_of(case.name, case.requests, case.block_tokens),
+        trace=trace_of(case.name, case.requests, case.meta.block_size),
         model=_model(case),
-        engine=_engine(case),
-        capacity_blocks=[AMPLE_KV_BLOCKS if case.kv_blocks is None else case.kv_blocks, 0, 0, 0],
+        engine=_engine(case.meta),
+        capacity_blocks=[case.meta.kv_blocks, 0, 0, 0],
         eviction=Lru(),
         placement=PLACEMENT,
         step_table=table,
         links={},
         instances_per_node=1,
-        cluster=Cluster(name="replayed", pools=(Pool(role="mixed", count=case.data_parallel),)),
+        cluster=Cluster(name="replayed", pools=(Pool(role="mixed", count=case.meta.data_parallel),)),
         router=BALANCER,
         length=Oracle(error_ratio=0.0),
         prefill_s_per_token=0.0,
@@ -104,12 +125,11 @@ def trace_of(name: str, requests: RunRequests, block_tokens: int) -> RequestTrac
     """Requests with their chains of blocks: what a prompt shares with an earlier request bears that one's numbers."""
     count = requests.arrival_s.size
     chains: list[Ints] = []
+    full_blocks = requests.full_blocks(block_tokens)
     block_count = 0
     for i in range(count):
-        # The last token's KV is never there: a block that needs it is never full.
-        full = int(requests.input_tokens[i] + requests.output_tokens[i] - 1) // block_tokens
         shared = chains[requests.prefix_parent[i]][: requests.prefix_blocks[i]] if requests.prefix_blocks[i] else []
-        own = full - len(shared)
+        own = int(full_blocks[i]) - len(shared)
         chains.append(np.concatenate([shared, np.arange(block_count, block_count + own)]).astype(np.int64))
         block_count += own
     return RequestTrace(
@@ -129,39 +149,38 @@ def trace_of(name: str, requests: RunRequests, block_tokens: int) -> RequestTrac
     )
 
 
-def _engine(case: Case) -> Engine:
+def _engine(meta: Meta) -> Engine:
     return Engine(
-        tensor_parallel=case.tensor_parallel,
-        max_running=case.max_running,
-        max_batched_tokens=case.max_batched_tokens,
+        tensor_parallel=meta.tensor_parallel,
+        max_running=meta.engine.max_num_seqs,
+        max_batched_tokens=meta.engine.max_num_batched_tokens,
         memory_utilisation=0.9,
         activation_bytes=0.0,
         kv_budget_tokens=None,
-        prefix_cache=case.prefix_cache,
-        async_scheduling=case.async_scheduling,
-        block_tokens=case.block_tokens,
+        prefix_cache=meta.enable_prefix_caching,
+        async_scheduling=meta.async_scheduling is not False,
+        block_tokens=meta.block_size,
         kv_layout="layers_together",
     )
 
 
 def _model(case: Case) -> Model:
-    shape = case.shape
+    meta, shape = case.meta, case.meta.model_shape
     longest = int((case.requests.input_tokens + case.requests.output_tokens).max(initial=1))
-    heads = shape["num_attention_heads"]
     return Model(
-        name=case.model,
+        name=meta.model,
         architecture="any",
-        hidden=shape["hidden_size"],
-        layers=shape["num_hidden_layers"],
-        heads=heads,
-        kv_heads=shape["num_key_value_heads"],
-        head_dim=shape.get("head_dim", shape["hidden_size"] // heads),
-        ffn=shape["intermediate_size" if case.experts is None else "moe_intermediate_size"],
-        vocabulary=shape["vocab_size"],
+        hidden=shape.hidden_size,
+        layers=shape.num_hidden_layers,
+        heads=shape.num_attention_heads,
+        kv_heads=shape.num_key_value_heads,
+        head_dim=shape.head_dim or max(shape.hidden_size // shape.num_attention_heads, 1),
+        ffn=shape.intermediate_size or shape.moe_intermediate_size or 1,
+        vocabulary=shape.vocab_size,
         max_context_tokens=longest,
         tied_embeddings=False,
         dtype="bfloat16",
         kv_dtype="bfloat16",
-        source=case.source,
+        source=meta.source_repo,
         as_of="measured",
     )

@@ -50,12 +50,12 @@ def _text(lines: Lines) -> Text:
 def _replayed(study: str, replays: Sequence[words.Row]) -> Lines:
     """What a study says that replays real runs, and simulates nothing else."""
     lines = _wrapped(f"Study {study}: {words.count(len(replays), 'real run')} replayed", "bold")
-    shown = replays[: MOST_LINES // 3 - 1]
-    for row in shown:
-        lines += _wrapped(f"- {row['case']}: {words.fidelity(row)}.", "", "  ")
-    if len(shown) < len(replays):
-        more = words.count(len(replays) - len(shown), "more run")
-        lines.append((f'  and {more}: make sql Q="from fidelity"', ""))
+    for shown, row in enumerate(replays):
+        said = _wrapped(f"- {row['case']}: {words.fidelity(row)}.", "", "  ")
+        if len(lines) + len(said) > MOST_LINES - (shown + 1 < len(replays)):
+            more = words.count(len(replays) - shown, "more run")
+            return [*lines, (f'  and {more}: make sql Q="from fidelity"', "")]
+        lines += said
     return lines
 
 

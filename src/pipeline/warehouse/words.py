@@ -216,8 +216,9 @@ def findings(row: Row) -> list[str]:
 
 
 def fidelity(row: Row) -> str:
-    """How far the replay of a real run is from it; with several predictors of step times, by each of them."""
+    """How far the replay of a real run is from it, and what was not measured with it; by predictor, if several."""
     peer, metrics = row["peer_mean_absolute_error_ratio"], count(row["metric_count"], "metric")
+    derived = "" if row["derived"] is None else f"; derived: {row['derived']}"
     best, *others = row["predictors"]
     errors = [percent_error(one["mean_absolute_error_ratio"]) for one in row["predictors"]]
     found, of_best = f"mean absolute error {errors[0]} over {metrics}", ""
@@ -226,7 +227,7 @@ def fidelity(row: Row) -> str:
         found, of_best = f"mean absolute error over {metrics} by predictor: {named}", f" of {best['predictor']}"
     return (
         f"{found}{'' if peer is None else f' (the best peer: {percent_error(peer)})'}; "
-        f"worst{of_best} {best['worst_metric']}, {percent_error(best['worst_error_ratio'])}"
+        f"worst{of_best} {best['worst_metric']}, {percent_error(best['worst_error_ratio'])}{derived}"
     )
 
 
