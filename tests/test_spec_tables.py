@@ -132,7 +132,8 @@ def test_weights_that_do_not_fit_name_the_ranks_needed() -> None:
 
 def test_load_is_a_share_or_a_rate() -> None:
     with pytest.raises(InputError, match="exactly one"):
-        build({"_target_": "pipeline.values.Load", "share_of_capacity_ratio": 0.7, "rate_per_s": 1.0}, "load", Load)
+        both = {"share_of_capacity_ratio": 0.7, "rate_per_s": 1.0, "scale_by": "time"}
+        build({"_target_": "pipeline.values.Load", **both}, "load", Load)
 
 
 def _row() -> dict[str, object]:

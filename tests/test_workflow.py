@@ -250,7 +250,7 @@ def test_a_mistake_ends_in_one_line(project: Project, settings: str, study: str,
 @pytest.mark.workflow
 def test_a_file_is_read_once_for_all_seeds(project: Project) -> None:
     good = ROOT / "tests" / "data" / "mooncake_small.jsonl"
-    settings = f"trace=mooncake_file trace.path={good} trace.block_tokens=4 seed=range(0,4)"
+    settings = f"trace=mooncake_file trace.path={good} trace.block_tokens=4 trace.max_requests=3 seed=range(0,4)"
     assert project.jobs(settings)["prepare_trace"] == 1
     assert project.jobs(f"{SMALL} seed=range(4,6)")["prepare_trace"] == 2
 
