@@ -80,6 +80,15 @@ def test_the_default_study_says_what_it_lacks_and_takes_what_there_is(
     assert len(labels) <= 20
 
 
+def test_a_large_trace_is_given_memory(tmp_path: Path) -> None:
+    path = tmp_path / "large.jsonl"
+    with path.open("wb") as file:
+        file.truncate(10**9)
+    plan = _plan(f"trace=mooncake_file trace.path={path}")
+    assert plan.traffic_mb("trace", plan.keys("trace")[0]) == 4000
+    assert _plan().traffic_mb("describe", _plan().keys("describe")[0]) == 2000
+
+
 def test_the_tuning_seed_is_not_judged() -> None:
     plan = _plan(study="default")
     judged = {cell["values"]["seed"] for item in plan.items["place"].values() for cell in item.config["cells"]}

@@ -38,6 +38,7 @@ OUTPUTS = {
 }
 
 
+LEAST_TRAFFIC_MB = 2000
 ASIDE = ("describe", "fit")
 """Stages for a target of their own, which the warehouse does not gather."""
 
@@ -80,6 +81,17 @@ class Plan:
         item = Item(stage, label, config, ups, self.sources.code_digest(script, config))
         self.items[stage].setdefault(item.key, item)
         return item.key
+
+    def traffic_mb(self, stage: str, key: str) -> int:
+        """Memory, in MB, that a job which reads or describes a whole trace may take.
+
+        A gigabyte of Mooncake's JSON took 3.3 GB; gzip makes it a tenth of its size.
+        """
+        path = self.items[stage][key].config["trace"].get("path")
+        if path is None or not Path(path).is_file():
+            return LEAST_TRAFFIC_MB
+        size_mb = Path(path).stat().st_size / 1e6
+        return max(LEAST_TRAFFIC_MB, round(size_mb * (40 if Path(path).suffix in (".gz", ".zst") else 4)))
 
     @property
     def outputs(self) -> Mapping[str, Sequence[str]]:

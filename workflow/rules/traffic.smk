@@ -9,7 +9,7 @@ rule prepare_trace:
     benchmark:
         f"{RESULTS}/benchmarks/trace/{{key}}.tsv"
     resources:
-        mem_mb=lambda wildcards, attempt: 2000 * attempt,
+        mem_mb=lambda wildcards, attempt: attempt * PLAN.traffic_mb("trace", wildcards.key),
         runtime=10,
     params:
         item=item("trace"),
@@ -30,7 +30,7 @@ rule describe_trace:
     log:
         f"{RESULTS}/logs/describe/{{key}}.log",
     resources:
-        mem_mb=lambda wildcards, attempt: 2000 * attempt,
+        mem_mb=lambda wildcards, attempt: attempt * PLAN.traffic_mb("describe", wildcards.key),
         runtime=10,
     params:
         item=item("describe"),
@@ -51,7 +51,7 @@ rule fit_generator:
     log:
         f"{RESULTS}/logs/fit/{{key}}.log",
     resources:
-        mem_mb=lambda wildcards, attempt: 2000 * attempt,
+        mem_mb=lambda wildcards, attempt: attempt * PLAN.traffic_mb("fit", wildcards.key),
         runtime=10,
     params:
         item=item("fit"),
