@@ -149,7 +149,7 @@ def test_a_field_of_any_names_says_how_to_give_one() -> None:
         with_value({"fidelity": runs}, "fidelity.systems.RTX4090", "l40s")
     assert str(caught.value) == (
         "fidelity.systems.RTX4090: unknown key 'RTX4090' in fidelity.systems; allowed: H100; for others give them all, "
-        "such as fidelity.systems={RTX4090: l40s}"
+        "such as fidelity.systems={RTX4090:l40s}"
     )
     with pytest.raises(InputError, match=r"allowed: trees$"):
         with_value({"fidelity": runs}, "fidelity.skew_forest.tree", 1)

@@ -169,6 +169,8 @@ def test_all_reduces_are_of_the_nearest_version_with_so_many_ranks():
     assert source("0.19.0", 4) == f"all-reduce (aiconfigurator_core rtx_pro_6000_server {instead}"
     assert "vllm 0.19.0 for 0.20.1" in source("0.20.1", 2)
     assert "vllm 0.24.0 for 0.23.0" in source("0.23.0", 2)
+    # Halfway between two, the newer.
+    assert "l40s vllm 0.22.0 for 0.18.0" in all_reduce_table("l40s", "0.18.0", 2, 8, 2, 64)[1]
     with pytest.raises(InputError, match="holds no all-reduce of vLLM over 3 ranks of rtx_pro_6000_server"):
         source("0.19.0", 3)
 

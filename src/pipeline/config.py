@@ -153,7 +153,7 @@ def _own_names(config: Any, names: Sequence[str], value: Any) -> str:
     known = class_of(str(owner[TARGET]), ".".join(path)).model_fields.get(field)
     if known is None or get_origin(known.annotation) is not dict:
         return ""
-    return f"; for others give them all, such as {'.'.join(names[:-1])}={{{new}: {value}}}"
+    return f"; for others give them all, such as {'.'.join(names[:-1])}={{{new}:{value}}}"
 
 
 def refuse_missing(config: Any, where: str = "") -> None:

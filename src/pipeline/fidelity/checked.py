@@ -90,7 +90,7 @@ def read_table(path: Path) -> CheckedTable:
     """Read a table. Raises InputError where it cannot be read, and for one without rows."""
     try:
         names = pa.csv.open_csv(path).schema.names
-        as_given = pa.csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), null_values=[""])
+        as_given = pa.csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()))
         table = pa.csv.read_csv(path, convert_options=as_given)
     except (OSError, pa.ArrowInvalid) as exc:
         raise InputError(f"{path}: expected a readable table ({exc})") from exc
