@@ -9,7 +9,8 @@ rule prepare_trace:
     benchmark:
         f"{RESULTS}/benchmarks/trace/{{key}}.tsv"
     resources:
-        mem_mb=lambda wildcards, attempt: attempt * PLAN.traffic_mb("trace", wildcards.key),
+        mem_mb=lambda wildcards, attempt: attempt
+        * PLAN.traffic_mb("trace", wildcards.key),
         runtime=10,
     params:
         item=item("trace"),
@@ -30,7 +31,8 @@ rule describe_trace:
     log:
         f"{RESULTS}/logs/describe/{{key}}.log",
     resources:
-        mem_mb=lambda wildcards, attempt: attempt * PLAN.traffic_mb("describe", wildcards.key),
+        mem_mb=lambda wildcards, attempt: attempt
+        * PLAN.traffic_mb("describe", wildcards.key),
         runtime=10,
     params:
         item=item("describe"),
@@ -51,7 +53,8 @@ rule fit_generator:
     log:
         f"{RESULTS}/logs/fit/{{key}}.log",
     resources:
-        mem_mb=lambda wildcards, attempt: attempt * PLAN.traffic_mb("fit", wildcards.key),
+        mem_mb=lambda wildcards, attempt: attempt
+        * PLAN.traffic_mb("fit", wildcards.key),
         runtime=10,
     params:
         item=item("fit"),
