@@ -13,30 +13,24 @@ from numpy.typing import NDArray
 
 from pipeline.eviction.base import EvictionPolicy, PolicyFunctions, PolicyState, allocate, compile_functions, links
 from pipeline.eviction.facts import BlockFacts
-from pipeline.eviction.lists import NEXT, Links, is_linked, make_lists, pop_oldest_free, push_newest, unlink
+from pipeline.eviction.lists import (
+    NEXT,
+    QUEUE,
+    Links,
+    is_linked,
+    join_queue,
+    leave_queue,
+    make_lists,
+    pop_oldest_free,
+    push_newest,
+    unlink,
+)
 
-# Column of a block beside PREV and NEXT: its queue (0: none).
-QUEUE = 2
 COLUMNS = 3
-# Queues: also the position from the end of `links` of their heads, and of their lengths, parked blocks included.
+# Counted queues.
 ONCE, AGAIN, ONCE_GHOST, AGAIN_GHOST = 1, 2, 3, 4
 CAPACITY = 5
 TARGET = 0
-
-
-@njit(cache=True)
-def _join(a: PolicyState, rows: Links, queue: int, block: int) -> None:
-    rows[block, QUEUE] = queue
-    a.state[queue] += 1
-    push_newest(rows, rows.shape[0] - queue, block)
-
-
-@njit(cache=True)
-def _leave(a: PolicyState, rows: Links, block: int) -> None:
-    a.state[rows[block, QUEUE]] -= 1
-    rows[block, QUEUE] = 0
-    if is_linked(rows, block):
-        unlink(rows, block)
 
 
 @njit(cache=True)
@@ -53,7 +47,7 @@ def _come_back(a: PolicyState, ghost: int) -> None:
 @njit(cache=True)
 def _forget_oldest(a: PolicyState, rows: Links, ghost: int) -> None:
     if a.state[ghost] > 0:
-        _leave(a, rows, rows[rows.shape[0] - ghost, NEXT])
+        leave_queue(a, rows, rows[rows.shape[0] - ghost, NEXT])
 
 
 @njit
@@ -63,10 +57,10 @@ def insert(a: PolicyState, block: int, _time_s: float) -> None:
     queue = rows[block, QUEUE]
     if queue >= ONCE_GHOST:
         _come_back(a, queue)
-        _leave(a, rows, block)
-        _join(a, rows, AGAIN, block)
+        leave_queue(a, rows, block)
+        join_queue(a, rows, AGAIN, block)
         return
-    _join(a, rows, ONCE, block)
+    join_queue(a, rows, ONCE, block)
     once = a.state[ONCE] + a.state[ONCE_GHOST]
     if once > a.state[CAPACITY]:
         _forget_oldest(a, rows, ONCE_GHOST)
@@ -79,8 +73,8 @@ def touch(a: PolicyState, block: int, _time_s: float) -> None:
     """Make the block the newest of those used again; a parked one waits for its release."""
     rows = links(a)
     if is_linked(rows, block):
-        _leave(a, rows, block)
-        _join(a, rows, AGAIN, block)
+        leave_queue(a, rows, block)
+        join_queue(a, rows, AGAIN, block)
     else:
         a.state[rows[block, QUEUE]] -= 1
         a.state[AGAIN] += 1
@@ -99,7 +93,7 @@ def release(a: PolicyState, block: int, _time_s: float) -> None:
 @njit
 def remove(a: PolicyState, block: int) -> None:
     """Forget the block; it leaves no ghost."""
-    _leave(a, links(a), block)
+    leave_queue(a, links(a), block)
 
 
 @njit
@@ -112,8 +106,8 @@ def victim(a: PolicyState, pins: NDArray[np.int32], _time_s: float) -> int:
         queue = ONCE + AGAIN - queue
         block = pop_oldest_free(rows, rows.shape[0] - queue, pins)
     if block >= 0:
-        _leave(a, rows, block)
-        _join(a, rows, ONCE_GHOST if queue == ONCE else AGAIN_GHOST, block)
+        leave_queue(a, rows, block)
+        join_queue(a, rows, ONCE_GHOST if queue == ONCE else AGAIN_GHOST, block)
     return int(block)
 
 

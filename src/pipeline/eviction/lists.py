@@ -85,3 +85,25 @@ def pop_oldest_free(rows: Links, head: int, pins: NDArray[np.int32]) -> int:
         if pins[row] == 0:
             return int(row)
     return -1
+
+
+QUEUE = 2
+"""Column that says in which of several counted queues a row is: the head of queue q is the q-th row from the end, its
+length, parked blocks included, the q-th scalar; 0 for none."""
+
+
+@njit(cache=True)
+def join_queue(a: PolicyState, rows: Links, queue: int, row: int) -> None:
+    """Put `row`, which is in no queue, at the newest end of one."""
+    rows[row, QUEUE] = queue
+    a.state[queue] += 1
+    push_newest(rows, rows.shape[0] - queue, row)
+
+
+@njit(cache=True)
+def leave_queue(a: PolicyState, rows: Links, row: int) -> None:
+    """Take `row` out of its queue, parked or not."""
+    a.state[rows[row, QUEUE]] -= 1
+    rows[row, QUEUE] = 0
+    if is_linked(rows, row):
+        unlink(rows, row)

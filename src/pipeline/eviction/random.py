@@ -1,12 +1,10 @@
 """Random: evict any block that nobody uses, each as likely as the others.
 
-Draw number n is a hash of the seed and n (SplitMix64: Steele et al., OOPSLA 2014): the same whatever else is simulated.
+Draw number n is a hash of the seed and n (see mixing.py): the same whatever else is simulated.
 Tiers and instances draw the same numbers, from different blocks.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 from numba import njit
@@ -16,27 +14,20 @@ from pydantic import Field
 from pipeline.eviction.base import EvictionPolicy, PolicyFunctions, PolicyState, allocate, compile_functions, links
 from pipeline.eviction.facts import BlockFacts
 from pipeline.eviction.lists import OUT
+from pipeline.mixing import GOLDEN_GAMMA, mixed
 from pipeline.spec import Seed
 
 # Columns of `links`: block by place, and place by block. Blocks fill the places 0..COUNT-1 without gaps.
 BLOCK, PLACE = 0, 1
 COLUMNS = 2
 COUNT, DRAWS, SEED = 0, 1, 2
-GOLDEN_GAMMA = np.uint64(0x9E3779B97F4A7C15)
-
-
-@njit(cache=True)
-def _mixed(value: Any) -> Any:
-    x = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
 
 
 @njit(cache=True)
 def _draw(a: PolicyState) -> int:
     """Draw a place below COUNT from the upper 32 bits of the hash."""
     a.state[DRAWS] += 1
-    word = _mixed(np.uint64(a.state[SEED]) + np.uint64(a.state[DRAWS]) * GOLDEN_GAMMA)
+    word = mixed(np.uint64(a.state[SEED]) + np.uint64(a.state[DRAWS]) * GOLDEN_GAMMA)
     return int(((word >> np.uint64(32)) * np.uint64(a.state[COUNT])) >> np.uint64(32))
 
 

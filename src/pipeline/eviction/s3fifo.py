@@ -13,13 +13,24 @@ from pydantic import Field
 
 from pipeline.eviction.base import EvictionPolicy, PolicyFunctions, PolicyState, allocate, compile_functions, links
 from pipeline.eviction.facts import BlockFacts
-from pipeline.eviction.lists import NEXT, Links, is_empty, is_linked, make_lists, push_newest, push_oldest, unlink
+from pipeline.eviction.lists import (
+    NEXT,
+    QUEUE,
+    Links,
+    is_empty,
+    is_linked,
+    join_queue,
+    leave_queue,
+    make_lists,
+    push_oldest,
+    unlink,
+)
 from pipeline.spec import Count, NonNegative, OpenRatio
 
-# Columns of a block beside PREV and NEXT: its queue (0: none) and its uses since it entered that queue.
-QUEUE, USES = 2, 3
+# Column of a block beside PREV, NEXT and QUEUE: its uses since it entered that queue.
+USES = 3
 COLUMNS = 4
-# Queues: also the position from the end of `links` of their heads, and of their lengths, parked blocks included.
+# Counted queues.
 SMALL, MAIN, GHOST = 1, 2, 3
 EVICTED = 4
 SMALL_LIMIT, GHOST_LIMIT, PROMOTE_USES, MAX_USES = 5, 6, 7, 8
@@ -28,23 +39,14 @@ SMALL_RATIO = 0
 
 @njit(cache=True)
 def _join(a: PolicyState, rows: Links, queue: int, block: int, uses: int) -> None:
-    rows[block, QUEUE], rows[block, USES] = queue, uses
-    a.state[queue] += 1
-    push_newest(rows, rows.shape[0] - queue, block)
-
-
-@njit(cache=True)
-def _leave(a: PolicyState, rows: Links, block: int) -> None:
-    a.state[rows[block, QUEUE]] -= 1
-    rows[block, QUEUE] = 0
-    if is_linked(rows, block):
-        unlink(rows, block)
+    rows[block, USES] = uses
+    join_queue(a, rows, queue, block)
 
 
 @njit(cache=True)
 def _trim_ghosts(a: PolicyState, rows: Links) -> None:
     while a.state[GHOST] > a.state[GHOST_LIMIT]:
-        _leave(a, rows, rows[rows.shape[0] - GHOST, NEXT])
+        leave_queue(a, rows, rows[rows.shape[0] - GHOST, NEXT])
 
 
 @njit
@@ -52,7 +54,7 @@ def insert(a: PolicyState, block: int, _time_s: float) -> None:
     """Admit the block to the small queue; to the main one if it left only recently."""
     rows = links(a)
     if rows[block, QUEUE] == GHOST:
-        _leave(a, rows, block)
+        leave_queue(a, rows, block)
         _join(a, rows, MAIN, block, 0)
     elif a.state[EVICTED] == 0 and a.state[SMALL] >= a.state[SMALL_LIMIT]:
         _join(a, rows, MAIN, block, 0)
@@ -77,7 +79,7 @@ def release(a: PolicyState, block: int, _time_s: float) -> None:
 @njit
 def remove(a: PolicyState, block: int) -> None:
     """Forget the block."""
-    _leave(a, links(a), block)
+    leave_queue(a, links(a), block)
 
 
 @njit
@@ -105,12 +107,12 @@ def _evict_small(a: PolicyState, rows: Links, small: int, pins: NDArray[np.int32
     while not is_empty(rows, small):
         block = rows[small, NEXT]
         if rows[block, USES] >= a.state[PROMOTE_USES]:
-            _leave(a, rows, block)
+            leave_queue(a, rows, block)
             _join(a, rows, MAIN, block, 0)
         elif pins[block] > 0:
             unlink(rows, block)
         else:
-            _leave(a, rows, block)
+            leave_queue(a, rows, block)
             _join(a, rows, GHOST, block, 0)
             return int(block)
     return -1
@@ -123,12 +125,12 @@ def _evict_main(a: PolicyState, rows: Links, main: int, pins: NDArray[np.int32])
         block = rows[main, NEXT]
         uses = rows[block, USES]
         if uses > 0:
-            _leave(a, rows, block)
+            leave_queue(a, rows, block)
             _join(a, rows, MAIN, block, min(uses, a.state[MAX_USES]) - 1)
         elif pins[block] > 0:
             unlink(rows, block)
         else:
-            _leave(a, rows, block)
+            leave_queue(a, rows, block)
             return int(block)
     return -1
 

@@ -81,10 +81,11 @@ class TraceSource(Spec):
 
 
 def _nothing_left(ledger: Ledger) -> str:
-    reasons = [f"{count} {reason.removeprefix(DROPPED)}" for reason, count in ledger.dropped().items()]
+    counts = ledger.counts()
+    reasons = [f"{n} {reason.removeprefix(DROPPED)}" for reason, n in counts.items() if reason.startswith(DROPPED)]
     if not reasons:
         return f"{ledger.path}: holds no rows, expected at least one request"
-    return f"{ledger.path}: no request is left of {ledger.count(READ)} rows; dropped: {', '.join(reasons)}"
+    return f"{ledger.path}: no request is left of {counts[READ]} rows; dropped: {', '.join(reasons)}"
 
 
 def _finish(trace: RequestTrace, ledger: Ledger) -> RequestTrace:

@@ -8,6 +8,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from pipeline.mixing import mixed
 from pipeline.trace.request_trace import Ints
 
 Ids = NDArray[np.uint64]
@@ -66,7 +67,7 @@ def _number(offset: Ints, ids: Ids) -> tuple[Ints, Ids]:
 def _slot(table: Small, parents: Small, named: Ids, parent: Any, block_id: Any) -> int:
     """Place of a block in the table, or the free place where it belongs."""
     mask = np.uint64(table.size - 1)
-    at = _mixed(block_id ^ _mixed(np.uint64(parent))) & mask
+    at = mixed(block_id ^ mixed(np.uint64(parent))) & mask
     while table[at] != FREE:
         held = table[at]
         if named[held] == block_id and parents[held] == parent:
@@ -82,11 +83,3 @@ def _doubled(table: Small, parents: Small, named: Ids, count: int) -> Small:
     for number in range(count):
         larger[_slot(larger, parents, named, parents[number], named[number])] = number
     return larger
-
-
-@njit(cache=True)
-def _mixed(value: Any) -> Any:
-    """Spread the bits of a 64-bit number (finaliser of SplitMix64: Steele et al., OOPSLA 2014)."""
-    x = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))

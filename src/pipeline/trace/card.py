@@ -153,10 +153,11 @@ def _quantiles(trace: RequestTrace) -> dict[str, tuple[float, ...]]:
 def _bins(trace: RequestTrace, duration_s: float) -> TimeBins:
     length_s = max(duration_s, 1e-9) / TIME_BINS
     place = np.minimum(trace.arrival_s / length_s, TIME_BINS - 1).astype(np.int64)
-    blocks = np.repeat(place, np.diff(trace.block_offset)) * max(trace.block_count, 1) + trace.block_ids
+    listed = place[trace.block_places()[0]]
+    blocks = listed * max(trace.block_count, 1) + trace.block_ids
     touched = np.bincount(np.unique(blocks) // max(trace.block_count, 1), minlength=TIME_BINS)
     first = np.unique(trace.block_ids, return_index=True)[1]
-    fresh = np.bincount(np.repeat(place, np.diff(trace.block_offset))[first], minlength=TIME_BINS)
+    fresh = np.bincount(listed[first], minlength=TIME_BINS)
     return TimeBins(
         start_s=length_s * np.arange(TIME_BINS, dtype=np.float64),
         arrivals_per_s=np.bincount(place, minlength=TIME_BINS) / length_s,

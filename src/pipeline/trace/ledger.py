@@ -52,34 +52,33 @@ class Ledger:
         """Line of a request."""
         return int(request if self.lines is None else self.lines[request])
 
-    def count(self, reason: str) -> int:
-        """Rows counted under `reason`."""
-        return self._counts.get(reason, 0) + int(self._listed(reason).size)
+    def _listed(self) -> dict[str, Ints]:
+        """Numbers of the requests counted under each reason; of those that are not kept none is changed or noted."""
+        listed = {reason: np.concatenate(parts) for reason, parts in self._requests.items()}
+        kept = listed.get(KEPT, np.zeros(0, np.int64))
+        return {
+            reason: numbers[np.isin(numbers, kept)] if reason.startswith((CHANGED, NOTED)) else numbers
+            for reason, numbers in listed.items()
+        }
 
-    def _listed(self, reason: str) -> Ints:
-        parts = self._requests.get(reason)
-        if not parts:
-            return np.zeros(0, np.int64)
-        listed = np.sort(np.concatenate(parts))
-        return listed[np.isin(listed, self._listed(KEPT))] if reason.startswith((CHANGED, NOTED)) else listed
+    def counts(self) -> dict[str, int]:
+        """Rows by reason, in the order in which reasons came up; reasons of no row are left out, but for read and kept."""
+        counts = {READ: 0, KEPT: 0} | self._counts
+        for reason, numbers in self._listed().items():
+            counts[reason] = counts.get(reason, 0) + int(numbers.size)
+        return {reason: count for reason, count in counts.items() if count or reason in (READ, KEPT)}
 
-    def _first_rows(self, reason: str) -> list[int]:
+    def _first_rows(self, reason: str, numbers: Ints) -> list[int]:
         """The first few lines, each once."""
-        listed = self._listed(reason)
-        lines = listed if self.lines is None else self.lines[listed]
-        few = np.unique(lines)[:FIRST_ROWS_COUNT].tolist()
+        lines = numbers if self.lines is None else self.lines[numbers]
+        few: list[int] = np.unique(lines)[:FIRST_ROWS_COUNT].tolist()
         return (self._first.get(reason, []) + few)[:FIRST_ROWS_COUNT]
-
-    def dropped(self) -> dict[str, int]:
-        """Rows dropped, by reason."""
-        reasons = {**self._counts, **dict.fromkeys(self._requests)}
-        return {reason: self.count(reason) for reason in reasons if reason.startswith(DROPPED)}
 
     def table(self) -> pa.Table:
         """The ledger as TRACE_QUALITY: read, kept, then the other reasons in alphabetical order."""
-        if self.count(READ) != self.count(KEPT) + sum(self.dropped().values()):
-            raise RuntimeError(f"{self.path}: rows read, kept and dropped do not add up: {self.dropped()}")
-        others = sorted({*self._counts, *self._requests} - {READ, KEPT})
+        counts, listed = self.counts(), self._listed()
+        if counts[READ] != counts[KEPT] + sum(count for reason, count in counts.items() if reason.startswith(DROPPED)):
+            raise RuntimeError(f"{self.path}: rows read, kept and dropped do not add up: {counts}")
         return from_rows(
             TRACE_QUALITY,
             [
@@ -88,9 +87,9 @@ class Ledger:
                     "path": self.path,
                     "seed": self.seed,
                     "reason": reason,
-                    "row_count": self.count(reason),
-                    "first_rows": json.dumps(self._first_rows(reason)),
+                    "row_count": counts[reason],
+                    "first_rows": json.dumps(self._first_rows(reason, listed.get(reason, np.zeros(0, np.int64)))),
                 }
-                for reason in [READ, KEPT, *(reason for reason in others if self.count(reason))]
+                for reason in [READ, KEPT, *sorted(counts.keys() - {READ, KEPT})]
             ],
         )

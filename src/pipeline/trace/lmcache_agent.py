@@ -6,17 +6,17 @@ import json
 import math
 from array import array
 from collections.abc import Hashable, Sequence
-from hashlib import blake2b
 from typing import Any
 
 from pydantic import Field
 from typing_extensions import override
 
+from pipeline.trace.hashes import BlockHasher, id_of
 from pipeline.trace.json_rows import ObjectLines, keys_of, label, member
 from pipeline.trace.rows import MOST_NS, LineParser, Row, RowError, nested, shown, time_ns, tokens
 from pipeline.trace.session_file import SessionFile
 
-SALT = b"kvplan prefixes"
+HASHER = BlockHasher("kvplan prefixes")
 CLOCKS = ("session_timestamp", "timestamp")
 
 
@@ -79,12 +79,12 @@ class LmcacheAgentTrace(SessionFile):
 
     def _blocks(self, text: str, count: int) -> array[int]:
         width = self.block_tokens * self.chars_per_token
-        ids, prefix = bytearray(), b""
+        ids, prefix = array("Q"), b""
         for block in range(count):
             part = text[int(block * width) : int((block + 1) * width)].encode("utf-8", "surrogatepass")
-            prefix = blake2b(prefix + part, digest_size=8, salt=SALT).digest()
-            ids += prefix
-        return array("Q", bytes(ids))
+            prefix = HASHER.digest(prefix, part)
+            ids.append(id_of(prefix))
+        return ids
 
 
 def _session(value: object) -> Hashable:

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pipeline.mixing import GOLDEN_GAMMA, mixed
 from pipeline.trace.request_trace import Floats, Ints, RequestTrace
 from pipeline.trace.selection import take
 
 CONTINUES, SHRINKS, DIFFERS, FORGETS = "continues", "shrinks", "differs", "forgets"
 SAME_PREFIX_SESSIONS = 2
-_MIX = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+SEED_GAMMA = 0x94D049BB133111EB
+"""Distance between the sequences of two seeds."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +51,9 @@ class SharedPrefixes:
 
 
 def halves(trace: RequestTrace, seed: int) -> tuple[RequestTrace, RequestTrace]:
-    """Split a trace by session: one half, and the rest, drawn by a hash (splitmix64) of seed and session number."""
-    state = trace.session_id.astype(np.uint64) + np.uint64((seed * _MIX[2] + _MIX[0]) % 2**64)
-    state = (state ^ (state >> np.uint64(30))) * np.uint64(_MIX[1])
-    state = (state ^ (state >> np.uint64(27))) * np.uint64(_MIX[2])
-    first = (state >> np.uint64(63)).astype(np.bool_)
+    """Split a trace by session: one half, and the rest, drawn by a hash of seed and session number."""
+    keys = trace.session_id.astype(np.uint64) + np.uint64((seed * SEED_GAMMA + int(GOLDEN_GAMMA)) % 2**64)
+    first = (mixed(keys) >> np.uint64(63)).astype(np.bool_)
     return take(trace, np.flatnonzero(first)), take(trace, np.flatnonzero(~first))
 
 
@@ -89,9 +89,7 @@ def shared_prefixes(trace: RequestTrace) -> SharedPrefixes:
     first = _first_turns(trace)
     alone = take(trace, np.sort(first))
     session = np.argsort(np.argsort(alone.session_id))
-    lengths = np.diff(alone.block_offset)
-    owner = np.repeat(np.arange(alone.request_count), lengths)
-    position = np.arange(alone.block_ids.size) - alone.block_offset[owner]
+    owner, position = alone.block_places()
     is_prompt = position < (alone.input_tokens // alone.block_tokens)[owner]
     sessions = np.bincount(alone.block_ids[is_prompt], minlength=alone.block_count)
     # Equal ids have equal prefixes, so the shared blocks of a chain are its first ones.

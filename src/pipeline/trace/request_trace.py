@@ -45,6 +45,12 @@ class RequestTrace:
         """Requests in the trace."""
         return int(self.request_id.size)
 
+    def block_places(self) -> tuple[Ints, Ints]:
+        """Request of each listed block, and its place in the chain of that, both (m,)."""
+        lengths = np.diff(self.block_offset)
+        request = np.repeat(np.arange(self.request_count), lengths)
+        return request, np.arange(self.block_ids.size) - np.repeat(self.block_offset[:-1], lengths)
+
     @property
     def block_count(self) -> int:
         """Distinct blocks."""

@@ -16,11 +16,9 @@ def infinite_cache_hit_tokens(trace: RequestTrace) -> Ints:
     A hit is the leading run of full prompt blocks that an earlier request listed. The last prompt token is always
     computed, so a prompt that ends with its last full block does not hit that one (as in vLLM).
     """
-    lengths = np.diff(trace.block_offset)
-    request = np.repeat(np.arange(trace.request_count), lengths)
-    usable = np.minimum(lengths, (trace.input_tokens - 1) // trace.block_tokens)
+    request, position = trace.block_places()
+    usable = np.minimum(np.diff(trace.block_offset), (trace.input_tokens - 1) // trace.block_tokens)
     _, first, number = np.unique(trace.block_ids, return_index=True, return_inverse=True)
-    position = np.arange(request.size) - trace.block_offset[request]
     misses = np.flatnonzero((request[first][number] == request) | (position >= usable[request]))
     missing, at = np.unique(request[misses], return_index=True)
     hit_blocks = usable.copy()
@@ -39,9 +37,8 @@ def reuse_distances(trace: RequestTrace) -> Ints:
     Requests come in order of arrival, and each full block of a prompt is one look-up. An LRU cache of more blocks than
     the distance holds the block (Mattson et al., IBM Systems Journal 9, 1970).
     """
-    lengths = np.diff(trace.block_offset)
-    position = np.arange(trace.block_ids.size) - np.repeat(trace.block_offset[:-1], lengths)
-    is_prompt = position < np.repeat(trace.input_tokens // trace.block_tokens, lengths)
+    request, position = trace.block_places()
+    is_prompt = position < (trace.input_tokens // trace.block_tokens)[request]
     return _stack_distances(trace.block_ids[is_prompt], trace.block_count)
 
 

@@ -104,11 +104,10 @@ def _clip(trace: RequestTrace, max_context_tokens: int) -> RequestTrace:
     outputs = np.minimum(trace.output_tokens, max_context_tokens - inputs)
     # Behind a cut prompt another output follows: the blocks known to hold the old one are not the new one's.
     known = np.where(inputs < trace.input_tokens, inputs, inputs + outputs)
-    lengths = np.diff(trace.block_offset)
-    left = np.minimum(lengths, known // trace.block_tokens)
-    position = np.arange(trace.block_ids.size) - np.repeat(trace.block_offset[:-1], lengths)
+    request, position = trace.block_places()
+    left = np.minimum(np.diff(trace.block_offset), known // trace.block_tokens)
     changed: dict[str, Any] = {
-        "block_ids": trace.block_ids[position < np.repeat(left, lengths)],
+        "block_ids": trace.block_ids[position < left[request]],
         "block_offset": np.concatenate([[0], np.cumsum(left)]),
     }
     return replace(trace, input_tokens=inputs, output_tokens=outputs, **changed)

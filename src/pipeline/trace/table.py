@@ -6,16 +6,11 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 from pydantic import model_validator
-from typing_extensions import override
 
 from pipeline.spec import Positive
 from pipeline.trace.file_source import FileSource
-from pipeline.trace.ledger import Ledger
-from pipeline.trace.request_trace import Ints, RequestTrace
 from pipeline.trace.rows import MOST_NS, Row, RowError, date_ns, name_in, number_in, shown, time_ns, tokens
-from pipeline.trace.selection import take
 
 COLUMNS_HINT = " (trace.arrival_column, input_column and output_column say which to read)"
 UNIT_HINT = " (trace.arrival_unit_s says how many seconds its unit has; null: dates and times)"
@@ -64,12 +59,6 @@ class TableTrace(FileSource):
             think_s=_think_s(values, self.think_column),
             request_id=_label(values, self.request_id_column) or None,
         )
-
-    @override
-    def arranged(self, trace: RequestTrace, arrival_ns: Ints, ledger: Ledger) -> RequestTrace:
-        """Order the requests; the first of each session counts by its arrival."""
-        ordered = super().arranged(trace, arrival_ns, ledger)
-        return ordered if self.think_column is None else take(ordered, np.arange(ordered.request_count))
 
     def _arrival_ns(self, value: Any) -> int:
         field = self.arrival_column
