@@ -62,7 +62,7 @@ class Ledger:
         }
 
     def counts(self) -> dict[str, int]:
-        """Rows by reason, in the order in which reasons came up; reasons of no row are left out, but for read and kept."""
+        """Rows by reason, in the order in which reasons came up; without those of no row, but for read and kept."""
         counts = {READ: 0, KEPT: 0} | self._counts
         for reason, numbers in self._listed().items():
             counts[reason] = counts.get(reason, 0) + int(numbers.size)
