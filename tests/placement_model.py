@@ -63,9 +63,9 @@ class StackModel:
         self.policies[target].insert(block)
         self.moves[tier, target, "demote"] += 1
 
-    def acquire(self, chain: list[int]) -> tuple[bool, int, int, int]:
+    def acquire(self, chain: list[int]) -> tuple[bool, int, int, int, int]:
         if not self.fits(len(set(chain) - self.pinned)):
-            return False, 0, 0, 0
+            return False, 0, 0, 0, 0
         found = {block: self.tier_of(block) for block in chain}
         for block in chain:
             self.pins[block] += 1
@@ -82,7 +82,7 @@ class StackModel:
         self.hits += lower
         in_hbm = len(chain) - lower.total()
         self.hits[HBM] += in_hbm
-        return True, in_hbm, lower[1], lower[2]
+        return True, in_hbm, lower[1], lower[2], lower[3]
 
     def _use(self, block: int) -> None:
         if block in self.resident[HBM]:

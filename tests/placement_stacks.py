@@ -11,8 +11,9 @@ import yaml
 
 from pipeline.eviction.base import EvictionPolicy
 from pipeline.eviction.facts import BlockFacts
+from pipeline.placement import checks
 from pipeline.placement.base import CAUSES, Placement
-from pipeline.placement.stack import make_stack, where
+from pipeline.placement.state import make_stack
 from pipeline.spec import build
 from pipeline.values import TIERS
 
@@ -36,9 +37,12 @@ def new_stack(
     return make_stack(blocks, np.array(capacity), eviction, option("placement", placement, Placement), facts)
 
 
-def residents(stack: Any) -> list[set[int]]:
-    tiers_of = where(stack).copy()
-    return [set(np.flatnonzero(tiers_of & (1 << tier)).tolist()) for tier in range(len(TIERS))]
+def residents(tiers: Any) -> list[set[int]]:
+    return [set(np.flatnonzero(checks.residents(tiers, tier)).tolist()) for tier in range(len(TIERS))]
+
+
+def used_blocks(tiers: Any) -> list[int]:
+    return [int(tier.used_blocks) for tier in tiers.tiers]
 
 
 def moved(stack: Any) -> dict[tuple[int, int, str], int]:

@@ -19,7 +19,7 @@ from pipeline.eviction.base import EvictionPolicy
 from pipeline.eviction.replay import misses
 from pipeline.placement.base import Placement
 from pipeline.placement.replay import misses as chain_misses
-from pipeline.placement.stack import make_stack
+from pipeline.placement.state import make_stack
 from pipeline.spec import InputError, build
 
 

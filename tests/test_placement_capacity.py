@@ -9,8 +9,9 @@ import pytest
 import yaml
 
 from pipeline.placement.capacity import capacity_blocks, capacity_table
+from pipeline.placement.tiers import Tiers
 from pipeline.spec import InputError, build
-from pipeline.values import Engine, Model, Tiers
+from pipeline.values import Engine, Model
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
 GIB = float(1 << 30)
@@ -41,7 +42,7 @@ def engine_of(**changes: Any) -> Engine:
 
 
 def blocks_of(tiers: Tiers, engine: Engine, model: str = "llama3_1_8b", hbm_bytes: float = 80 * GIB) -> list[int]:
-    return capacity_blocks(tiers, engine, model_of(model), hbm_bytes, 16).tolist()
+    return capacity_blocks(tiers, engine, model_of(model), hbm_bytes, 8, 16).tolist()
 
 
 def test_llama_8b_takes_131072_bytes_a_token() -> None:
@@ -70,7 +71,7 @@ def test_a_shape_is_in_units_of_hbm() -> None:
 def test_bytes_and_sessions_per_rank_and_per_node() -> None:
     # Two ranks share the heads of every block: a rank keeps half the bytes of the instance, a node has four instances.
     table = capacity_table(
-        capacity_blocks(tiers_of("hbm_dram"), engine_of(tensor_parallel=2), model_of("llama3_1_8b"), 80 * GIB, 16),
+        capacity_blocks(tiers_of("hbm_dram"), engine_of(tensor_parallel=2), model_of("llama3_1_8b"), 80 * GIB, 8, 16),
         model_of("llama3_1_8b"),
         block_tokens=16,
         tensor_parallel=2,
@@ -87,14 +88,14 @@ def test_bytes_and_sessions_per_rank_and_per_node() -> None:
 
 
 def test_a_node_holds_whole_instances() -> None:
-    blocks = capacity_blocks(tiers_of("hbm_dram"), engine_of(), model_of("llama3_1_8b"), 80 * GIB, 16)
+    blocks = capacity_blocks(tiers_of("hbm_dram"), engine_of(), model_of("llama3_1_8b"), 80 * GIB, 8, 16)
     table = capacity_table(blocks, model_of("llama3_1_8b"), 16, tensor_parallel=3, gpus_per_node=8, session_tokens=1.0)
     assert table[1].node_bytes == table[1].capacity_bytes * 2
 
 
 def test_an_instance_that_spans_nodes_takes_its_share_of_one() -> None:
     table = capacity_table(
-        capacity_blocks(tiers_of("hbm_dram"), engine_of(tensor_parallel=8), model_of("llama3_1_70b"), 80 * GIB, 16),
+        capacity_blocks(tiers_of("hbm_dram"), engine_of(tensor_parallel=8), model_of("llama3_1_70b"), 80 * GIB, 8, 16),
         model_of("llama3_1_70b"),
         block_tokens=16,
         tensor_parallel=8,

@@ -12,12 +12,11 @@ from eviction_score_models import Chains
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from placement_model import StackModel
-from placement_stacks import BLOCKS, moved, new_stack, residents
+from placement_stacks import BLOCKS, moved, new_stack, residents, used_blocks
 
+from pipeline.placement.checks import check_invariants
 from pipeline.placement.stack import (
-    HBM,
     acquire,
-    check_invariants,
     commit,
     free_private,
     match,
@@ -25,6 +24,7 @@ from pipeline.placement.stack import (
     release,
     reserve,
 )
+from pipeline.placement.state import HBM
 
 
 # Chains of a prefix tree: a block's parent is (block - 1) // 2, so that requests share prefixes.
@@ -40,15 +40,15 @@ class Twin:
 
     def __init__(self, capacity: list[int], policy: str, placement: str, chains: Chains) -> None:
         self.facts = facts_of(chains, BLOCKS)
-        self.stack, self.policies = new_stack(capacity, policy, placement, facts=self.facts)
+        self.stack, self.tiers = new_stack(capacity, policy, placement, facts=self.facts)
         self.model = StackModel(capacity, policy, placement == "tiered", chains)
         self.running: list[tuple[list[int], int, int]] = []  # chain, pinned, private
 
     def arrive(self, chain: list[int], time_s: float) -> None:
         ids = np.array(chain, np.int64)
-        hits = match(self.stack, ids, 0, ids.size)
+        hits = match(self.stack, self.tiers, ids, 0, ids.size, time_s)
         assert hits == self.model.match(chain)
-        got = acquire(self.stack, self.policies, ids, 0, hits, time_s)
+        got = acquire(self.stack, self.tiers, ids, 0, hits, time_s)
         assert got == self.model.acquire(chain[:hits])
         if got[0]:
             record_misses(self.stack, len(chain) - hits)
@@ -57,29 +57,29 @@ class Twin:
     def extend(self, which: int, time_s: float) -> None:
         chain, pinned, private = self.running.pop(which)
         more = min(2, len(chain) - pinned - private + 1)
-        ok = reserve(self.stack, self.policies, more, time_s)
+        ok = reserve(self.stack, self.tiers, more, time_s)
         assert ok == self.model.reserve(more)
         self.running.insert(which, (chain, pinned, private + (more if ok else 0)))
 
     def commit(self, which: int, time_s: float) -> None:
         chain, pinned, private = self.running[which]
         if private > 0 and pinned < len(chain):
-            commit(self.stack, self.policies, chain[pinned], time_s)
+            commit(self.stack, self.tiers, chain[pinned], False, time_s)
             self.model.commit(chain[pinned])
             self.running[which] = (chain, pinned + 1, private - 1)
 
     def finish(self, which: int, time_s: float) -> None:
         chain, pinned, private = self.running.pop(which)
-        release(self.stack, self.policies, np.array(chain, np.int64), 0, pinned, time_s)
+        release(self.stack, self.tiers, np.array(chain, np.int64), 0, pinned, time_s)
         self.model.release(chain[:pinned])
-        free_private(self.stack, private)
+        free_private(self.stack, self.tiers, private)
         self.model.private -= private
 
     def compare(self) -> None:
-        stack, model = self.stack, self.model
-        assert check_invariants(stack) == []
-        assert residents(stack) == model.resident
-        assert stack.used_blocks.tolist() == model.used
+        stack, tiers, model = self.stack, self.tiers, self.model
+        assert check_invariants(stack, tiers) == []
+        assert residents(tiers) == model.resident
+        assert used_blocks(tiers) == model.used
         assert (stack.private_blocks, stack.pinned_blocks) == (model.private, len(model.pinned))
         assert model.pinned <= model.resident[HBM]
         assert moved(stack) == dict(model.moves)

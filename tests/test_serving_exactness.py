@@ -151,7 +151,7 @@ def test_runs_of_decoding_see_the_same_unequal_lengths(trace, limits):
 @given(clocks=st.lists(st.sampled_from([0.0, 1.0, 1.5, 2.0, np.inf]), min_size=1, max_size=20), data=st.data())
 def test_the_agenda_names_who_comes_next(clocks, data):
     engines = [make_engine(i, 1, 1, 1, 0, 2) for i in range(len(clocks))]
-    world = np.array([[address_of(one)] for one in engines])
+    world = np.array([[address_of(one), 0] for one in engines])
     heap = np.zeros(len(clocks), np.int64)
 
     def check_order():

@@ -92,8 +92,8 @@ def test_tokens_that_were_not_put_out_are_named():
 def test_a_policy_that_names_no_victim_is_an_error_with_a_name():
     # A stack that holds more than its policy knows cannot come from options; were it so, the engine must not hang.
     cluster = Simulation(scenario([Request(0.0, 64, 1, names("a", 4))], hbm=5))
-    stack = cluster._engines.stacks[0]
-    stack.used_blocks[0] = 5
+    _, tiers = cluster._engines.stacks[0]
+    tiers.tiers[0].used_blocks = 5
     with pytest.raises(RuntimeError, match="no victim"):
         cluster.run()
 

@@ -13,7 +13,7 @@ from serving_scenarios import Request, links, option, scenario
 
 from pipeline.hardware.base import LinkConstants
 from pipeline.placement.base import Placement
-from pipeline.placement.stack import DRAM, SSD
+from pipeline.placement.state import DRAM, SSD
 from pipeline.serving.simulate import simulate
 
 A, B = [f"a{k}" for k in range(5)], [f"b{k}" for k in range(4)]

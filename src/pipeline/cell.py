@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from pipeline.eviction.base import EvictionPolicy
 from pipeline.hardware.spec import Hardware
 from pipeline.placement.base import Placement
 from pipeline.placement.capacity import capacity_blocks
+from pipeline.placement.tiers import Tiers
 from pipeline.predictor.base import Predictor
 from pipeline.predictor.tau import TypicalLoad
 from pipeline.routing.base import Router
 from pipeline.routing.length import LengthPredictor
 from pipeline.spec import InputError, Seed, Spec, build
 from pipeline.trace.base import TraceSource
-from pipeline.values import Cluster, Engine, Load, Model, Slo, Tiers
+from pipeline.values import Cluster, Engine, Load, Model, Slo
 
 
 class Cell(Spec):
@@ -55,7 +58,7 @@ class Cell(Spec):
             ) from exc
         try:
             cell.model.check_tensor_parallel(cell.engine.tensor_parallel)
-            capacity_blocks(cell.tiers, cell.engine, cell.model, cell.hbm_bytes, cell.trace.block_tokens)
+            cell.capacity_blocks(cell.trace.block_tokens)
         except ValueError as exc:
             raise InputError(str(exc)) from exc
         return cell
@@ -65,10 +68,12 @@ class Cell(Spec):
         """Longest prompt plus output that is served."""
         return self.engine.longest_context_tokens(self.model)
 
-    @property
-    def hbm_bytes(self) -> float:
-        """HBM of one GPU."""
-        return self.hardware.hbm_bytes.value
+    def capacity_blocks(self, block_tokens: int) -> NDArray[np.int64]:
+        """Blocks of one instance in each tier, (4,). Raises InputError, see `capacity_blocks`."""
+        hardware = self.hardware
+        return capacity_blocks(
+            self.tiers, self.engine, self.model, hardware.hbm_bytes.value, hardware.gpus_per_node, block_tokens
+        )
 
 
 def _part(key: str, value: Any, kind: Any) -> Any:

@@ -128,6 +128,7 @@ def array_at(kind: np.dtype[Any]) -> Any:
 ints_at = array_at(np.dtype(np.int64))
 small_ints_at = array_at(np.dtype(np.int32))
 floats_at = array_at(np.dtype(np.float64))
+bytes_at = array_at(np.dtype(np.uint8))
 
 
 def make_header(kind: np.dtype[Any], **values: Any) -> NDArray[Any]:

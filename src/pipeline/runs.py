@@ -13,13 +13,15 @@ import pyarrow as pa
 
 from pipeline.cell import Cell
 from pipeline.hardware.base import LinkConstants, links_of
-from pipeline.placement.capacity import capacity_blocks
+from pipeline.hardware.spec import Shared
 from pipeline.predictor.step_table import StepTable
 from pipeline.predictor.tau import Taus, router_taus
 from pipeline.provenance import digest
 from pipeline.schema import CELLS, PROVENANCE
 from pipeline.serving.recorder import Figures
 from pipeline.serving.scenario import Scenario
+from pipeline.serving.wiring import LinkLimits
+from pipeline.spec import Sourced
 from pipeline.tables import from_rows
 from pipeline.trace.base import GENERATED
 from pipeline.trace.request_trace import RequestTrace
@@ -63,9 +65,7 @@ def scenario_of(cell: Cell, trace: RequestTrace, plant: Plant) -> Scenario:
         trace=trace,
         model=cell.model,
         engine=cell.engine,
-        capacity_blocks=capacity_blocks(
-            cell.tiers, cell.engine, cell.model, cell.hardware.hbm_bytes.value, trace.block_tokens
-        ).tolist(),
+        capacity_blocks=cell.capacity_blocks(trace.block_tokens).tolist(),
         eviction=cell.eviction,
         placement=cell.placement,
         step_table=plant.step_table,
@@ -78,6 +78,24 @@ def scenario_of(cell: Cell, trace: RequestTrace, plant: Plant) -> Scenario:
         decode_s_per_token=taus.decode_s_per_token,
         slo=cell.slo,
         seed=cell.seed,
+        shared_by=dict(cell.tiers.shared_by),
+        link_limits=_limits(cell.hardware.shared),
+        hbm_bytes_per_s=cell.hardware.hbm_bytes_per_s.value,
+    )
+
+
+def _limits(shared: Shared) -> LinkLimits:
+    """What links share, without its sources."""
+
+    def value(given: Sourced | None) -> float | None:
+        return None if given is None else given.value
+
+    return LinkLimits(
+        both_ways_bytes_per_s=value(shared.dram_link_both_ways_bytes_per_s),
+        switch_bytes_per_s=value(shared.switch_bytes_per_s),
+        gpus_per_switch=shared.gpus_per_switch,
+        host_dram_bytes_per_s=value(shared.host_dram_bytes_per_s),
+        pool_bytes_per_s=value(shared.pool_bytes_per_s),
     )
 
 

@@ -10,8 +10,8 @@ from pydantic import Field, model_validator
 from pipeline.spec import Count, Name, NonNegative, OpenRatio, Positive, Sourced, Spec
 
 TIERS = ("hbm", "dram", "ssd", "remote")
-MOST_BYTES, MOST_SHARE = 1e16, 10.0
-"""What no tier of an instance holds, and no study of overload asks for: slips, as 70 for 70 %."""
+MOST_SHARE = 10.0
+"""What no study of overload asks for: a slip, as 70 for 70 %."""
 DTYPE_BYTES = {"bfloat16": 2.0, "float16": 2.0, "fp8": 1.0, "int4": 0.5}
 Dtype = Literal["bfloat16", "float16", "fp8", "int4"]
 Role = Literal["prefill", "decode", "mixed"]
@@ -142,47 +142,6 @@ class Engine(EngineLimits):
                 f"at least {ranks} rank(s) are needed"
             )
         return left
-
-
-class Tiers(Spec):
-    """KV capacity of one instance, all its ranks together: DRAM and SSD in bytes, or as multiples of HBM's."""
-
-    name: Name
-    hbm_kv_bytes: Positive | None = Field(
-        le=MOST_BYTES, description="null: what the engine leaves for KV, which is also the most"
-    )
-    dram_bytes: NonNegative | None = Field(le=MOST_BYTES)
-    ssd_bytes: NonNegative | None = Field(le=MOST_BYTES)
-    shape: tuple[Positive, NonNegative, NonNegative] | None = Field(description="HBM : DRAM : SSD, as 1, 8, 64")
-
-    @model_validator(mode="after")
-    def _bytes_or_shape(self) -> Tiers:
-        given = (self.dram_bytes is not None, self.ssd_bytes is not None)
-        if given != ((True, True) if self.shape is None else (False, False)):
-            raise ValueError(
-                f"tiers: given dram_bytes {self.dram_bytes}, ssd_bytes {self.ssd_bytes} and shape {self.shape}, "
-                "expected either both bytes and shape null, or a shape and both bytes null"
-            )
-        return self
-
-    def capacity_bytes(self, engine_kv_bytes: float) -> tuple[float, float, float, float]:
-        """KV bytes of one instance in each of TIERS, where the engine leaves `engine_kv_bytes` of HBM for KV.
-
-        Raises ValueError when more HBM is asked for than is left, and for a tier of an absurd size.
-        """
-        hbm = engine_kv_bytes if self.hbm_kv_bytes is None else self.hbm_kv_bytes
-        if hbm > engine_kv_bytes:
-            raise ValueError(
-                f"tiers.hbm_kv_bytes: given {hbm:.6g}, but the engine leaves {engine_kv_bytes:.6g} bytes for KV"
-            )
-        if self.shape is not None:
-            unit = hbm / self.shape[0]
-            if unit * max(self.shape[1:]) > MOST_BYTES:
-                raise ValueError(
-                    f"tiers.shape: given {list(self.shape)}, which makes a tier of more than {MOST_BYTES:.0e} bytes"
-                )
-            return hbm, unit * self.shape[1], unit * self.shape[2], 0.0
-        return hbm, self.dram_bytes or 0.0, self.ssd_bytes or 0.0, 0.0
 
 
 class Pool(Spec):

@@ -9,10 +9,11 @@ from pipeline import tables
 from pipeline.hardware.spec import Hardware
 from pipeline.job import INDENT, Job, run
 from pipeline.placement.capacity import capacity_blocks, capacity_table
+from pipeline.placement.tiers import Tiers
 from pipeline.spec import build
 from pipeline.trace import card, card_page, card_words
 from pipeline.trace.base import TraceSource
-from pipeline.values import TIERS, Engine, Model, Tiers
+from pipeline.values import TIERS, Engine, Model
 
 
 def work(job: Job) -> None:
@@ -23,10 +24,10 @@ def work(job: Job) -> None:
     hardware = build(job.config["hardware"], "hardware", Hardware)
     trace = source.jittered(_inputs.trace(job.only("trace")), job.config["seed"])
     quality = _inputs.trace_quality(job.only("trace")).to_pylist()
-    blocks = capacity_blocks(tiers, engine, model, hardware.hbm_bytes.value, trace.block_tokens)
+    gpus = hardware.gpus_per_node
+    blocks = capacity_blocks(tiers, engine, model, hardware.hbm_bytes.value, gpus, trace.block_tokens)
     sizes = {tier: int(count) for tier, count in zip(TIERS, blocks, strict=True) if count}
-    ranks, gpus = engine.tensor_parallel, hardware.gpus_per_node
-    table = capacity_table(blocks, model, trace.block_tokens, ranks, gpus, card.session_tokens(trace))
+    table = capacity_table(blocks, model, trace.block_tokens, engine.tensor_parallel, gpus, card.session_tokens(trace))
     capacities = [asdict(capacity) for capacity in table if capacity.block_count]
     samples = tables.read(job.only("calibrate") / "step_samples.parquet").to_pylist()
     profiled_tokens = max(row["prefill_tokens"] + row["prefill_cached_tokens"] for row in samples)

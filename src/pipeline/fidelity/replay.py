@@ -28,11 +28,18 @@ BALANCER = VllmBalancer(poll_interval_s=0.1, drain="completion", waiting_weight=
 PLACEMENT = Placement(
     name="gpu_only",
     inclusion="exclusive",
-    demote=False,
+    write_policy="none",
+    write_threshold=None,
+    writes_output=True,
+    lower_write_policy="none",
+    evict_at_ratio=1.0,
+    evict_ratio=0.0,
+    when_writes_lag="drop",
+    write_buffer_s=0.0,
     load_or_recompute="always_load",
+    least_load_tokens=0,
     delay_weight=1.0,
     deadline_s=None,
-    write_buffer_s=0.0,
 )
 
 

@@ -80,8 +80,8 @@ def calibrate(hardware: Hardware, model: Model, engine: EngineLimits) -> Calibra
 def links_of(link_calibration: pa.Table) -> dict[tuple[str, str], LinkConstants]:
     """Read the table link_calibration into constants by (source tier, target tier).
 
-    hbm <-> dram: per GPU; dram -> ssd (write) and ssd -> dram (read): per node; hbm -> hbm: the hand-off between two
-    instances, per GPU.
+    hbm <-> dram and dram <-> remote: per GPU; dram -> ssd (write) and ssd -> dram (read): per node; hbm -> hbm: the
+    hand-off between two instances, per GPU.
     """
     return {
         (row["source_tier"], row["target_tier"]): LinkConstants(

@@ -118,6 +118,8 @@ def links(hardware: Hardware) -> pa.Table:
         ("dram", "ssd"): hardware.ssd_write_link,
         ("ssd", "dram"): hardware.ssd_read_link,
         ("hbm", "hbm"): hardware.handoff_link,
+        ("dram", "remote"): hardware.links["remote_link"],
+        ("remote", "dram"): hardware.links["remote_link"],
     }
     return from_rows(LINK_CALIBRATION, [link_row(hardware.name, tiers, link) for tiers, link in pairs.items()])
 

@@ -33,11 +33,34 @@ class Limits(Spec):
     chips: dict[str, ChipLimit]
 
 
+class Shared(Spec):
+    """What links have in common, in bytes per second; null where it does not bind, or nobody knows.
+
+    dram_link_both_ways: a GPU's link to DRAM in both directions together. switch: the links of gpus_per_switch GPUs
+    together, each way. host_dram: the DRAM of a node, reads and writes. pool: a remote pool, for all instances.
+    """
+
+    dram_link_both_ways_bytes_per_s: Sourced | None
+    switch_bytes_per_s: Sourced | None
+    gpus_per_switch: Count
+    host_dram_bytes_per_s: Sourced | None
+    pool_bytes_per_s: Sourced | None
+
+    @model_validator(mode="after")
+    def _positive(self) -> Shared:
+        for name in type(self).model_fields:
+            given = getattr(self, name)
+            if isinstance(given, Sourced):
+                _positive(f"hardware.shared.{name}", given.value)
+        return self
+
+
 class Hardware(Spec):
     """One GPU in its node. Peak figures are per GPU; dram_link, gpu_link and handoff_link per GPU, ssd links per node.
 
     dram_link: HBM <-> DRAM, each way; gpu_link: between the GPUs of a node, for collectives; handoff_link: between
-    instances. A figure over the limit of its chip or kind of link is refused.
+    instances; remote_link: from DRAM to a remote pool, per GPU, null: as handoff_link. A figure over the limit of its
+    chip or kind of link is refused.
     """
 
     name: str
@@ -52,6 +75,8 @@ class Hardware(Spec):
     ssd_write_link: Link
     gpu_link: Link
     handoff_link: Link
+    remote_link: Link | None
+    shared: Shared
     limits: Limits
     source: CalibrationSource
 
@@ -59,7 +84,7 @@ class Hardware(Spec):
     def links(self) -> dict[str, Link]:
         """Every link by the name of its field."""
         names = ("dram_link", "ssd_read_link", "ssd_write_link", "gpu_link", "handoff_link")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in names} | {"remote_link": self.remote_link or self.handoff_link}
 
     def free_hbm_bytes(self, model: Model, tensor_parallel: int) -> float:
         """HBM that the weights leave, over all ranks: the most that KV can ever take."""

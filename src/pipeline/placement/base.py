@@ -1,39 +1,60 @@
-"""What a placement decides: which tiers hold KV blocks, where an evicted block goes, whether hits are loaded."""
+"""What a placement decides: which tiers hold KV blocks, when a block is copied down, whether hits are loaded."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
-from pipeline.spec import NonNegative, Positive, Spec
+from pipeline.spec import Count, NonNegative, Positive, Ratio, Spec
 
 CAUSES = ("onboard", "prefetch", "offload", "demote", "kv_handoff")
 ONBOARD, PREFETCH, OFFLOAD, DEMOTE, KV_HANDOFF = range(5)
-LOAD_RULES = ("always_load", "always_recompute", "break_even", "deadline")
-ALWAYS_LOAD, ALWAYS_RECOMPUTE, BREAK_EVEN, DEADLINE = range(4)
+LOAD_RULES = ("always_load", "always_recompute", "break_even", "split", "deadline")
+ALWAYS_LOAD, ALWAYS_RECOMPUTE, BREAK_EVEN, SPLIT, DEADLINE = range(5)
+WRITE_POLICIES = ("none", "write_back", "write_through", "write_through_selective")
+NO_WRITES, WRITE_BACK, WRITE_THROUGH, WRITE_SELECTIVE = range(4)
+
+Blocks = Annotated[int, Field(ge=0, strict=True)]
 
 
 class Placement(Spec):
     """Rules that move blocks between the tiers of an instance.
 
-    inclusion: exclusive keeps a block in one tier at a time. demote: an evicted block goes one tier down; else it is
-    dropped, and the tiers below HBM stay empty.
+    inclusion: exclusive: a block lies in one tier, and moves up when it is hit; inclusive: what lies below stays there,
+    and what comes up from SSD or a remote pool stays in the tiers that it passes too.
+    write_policy: when a block of HBM is copied one tier down. none: never, the tiers below stay empty. write_back: when
+    it is evicted, unless a tier below holds it. write_through: once it is computed, at the end of the step.
+    write_through_selective: once it is used for the write_threshold-th time: computed, or hit.
+    writes_output: whether blocks that end in output tokens are written when they are computed (write_through).
+    lower_write_policy: the same between the tiers below: none drops what DRAM evicts; write_through copies on what
+    comes in.
+    evict_at_ratio, evict_ratio: a tier below HBM fuller than the first evicts a share of its capacity at once (at least
+    a block). least_load_tokens: fewer hits below HBM are computed again.
+    write_buffer_s: writes from HBM that may be under way, in seconds of their link. Beyond it, with when_writes_lag
+    wait, the engine starts no step; with drop, a block is not written. A block on its way is no hit below until it is
+    there.
     load_or_recompute: what happens to the leading hits of a prompt that lie below HBM. always_load, always_recompute;
     deadline: loaded if all is there within deadline_s, by what its links have to do already, else computed again;
-    break_even: of loading all, those in DRAM, or none, what costs least: the time until the load is there, plus the
-    time of a step that computes the rest, once for the request and delay_weight times for each one running.
-    write_buffer_s: writes into a tier that may be waiting for its link, in seconds of that link; a block evicted beyond
-    that is dropped. A block that waits is hit from the buffer.
+    break_even: of loading down to each tier, or none, what costs least: the time until the load is there, plus the
+    time of a step that computes the rest, once for the request and delay_weight times for each one running; split: the
+    last part is loaded while the first is computed, cut where both are ready soonest.
     """
 
     name: str
-    inclusion: Literal["exclusive"]
-    demote: bool
-    load_or_recompute: Literal["always_load", "always_recompute", "break_even", "deadline"]
+    inclusion: Literal["exclusive", "inclusive"]
+    write_policy: Literal["none", "write_back", "write_through", "write_through_selective"]
+    write_threshold: Count | None
+    writes_output: bool
+    lower_write_policy: Literal["none", "write_back", "write_through"]
+    evict_at_ratio: Annotated[Ratio, Field(gt=0)]
+    evict_ratio: Ratio
+    when_writes_lag: Literal["wait", "drop"]
+    write_buffer_s: NonNegative
+    load_or_recompute: Literal["always_load", "always_recompute", "break_even", "split", "deadline"]
+    least_load_tokens: Blocks
     delay_weight: NonNegative
     deadline_s: Positive | None
-    write_buffer_s: NonNegative
 
     @model_validator(mode="after")
     def _has_a_deadline(self) -> Placement:
@@ -42,4 +63,24 @@ class Placement(Spec):
                 f"placement.deadline_s: given {self.deadline_s} with load_or_recompute={self.load_or_recompute}; "
                 "expected seconds with deadline, null with any other"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _has_a_threshold(self) -> Placement:
+        if (self.write_policy == "write_through_selective") != (self.write_threshold is not None):
+            raise ValueError(
+                f"placement.write_threshold: given {self.write_threshold} with write_policy={self.write_policy}; "
+                "expected a number of uses with write_through_selective, null with any other"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _copies_are_kept(self) -> Placement:
+        for name in ("write_policy", "lower_write_policy"):
+            given = getattr(self, name)
+            if self.inclusion == "exclusive" and given.startswith("write_through"):
+                raise ValueError(
+                    f"placement.{name}: given {given} with inclusion=exclusive, which keeps a block in one tier; "
+                    "expected write_back or none, or inclusion=inclusive"
+                )
         return self

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.placement.tiers import Tiers
 from pipeline.spec import InputError
-from pipeline.values import TIERS, Engine, Model, Tiers
+from pipeline.values import TIERS, Engine, Model
 
+SLACK = 1e-6
 FIELDS = ("tiers.hbm_kv_bytes", "tiers.dram_bytes", "tiers.ssd_bytes", "tiers.remote_bytes")
 
 
@@ -36,26 +38,40 @@ def block_bytes(model: Model, block_tokens: int) -> float:
     return block_tokens * model.kv_bytes_per_token
 
 
-def capacity_blocks(
-    tiers: Tiers, engine: Engine, model: Model, hbm_bytes: float, block_tokens: int
-) -> NDArray[np.int64]:
-    """Whole blocks that one instance holds in each tier, (4,) as TIERS.
+def instances_per_node(tensor_parallel: int, gpus_per_node: int) -> float:
+    """Instances that have all their ranks in a node, or the share of an instance that a node holds."""
+    return gpus_per_node // tensor_parallel or gpus_per_node / tensor_parallel
 
-    hbm_bytes: HBM of one GPU. Raises InputError when the weights do not fit, or a tier of some bytes holds no block.
+
+def capacity_blocks(
+    tiers: Tiers, engine: Engine, model: Model, hbm_bytes: float, gpus_per_node: int, block_tokens: int
+) -> NDArray[np.int64]:
+    """Whole blocks that one instance holds in each tier, or brings to one that is shared, (4,) as TIERS.
+
+    hbm_bytes: HBM of one GPU. Raises InputError when the weights do not fit, when more HBM is asked for than they
+    leave, or where a tier of some bytes holds no block.
     """
+    unit, ranks = block_bytes(model, block_tokens), engine.tensor_parallel
     try:
-        by_tier = tiers.capacity_bytes(engine.kv_capacity_bytes(model, hbm_bytes))
+        left = engine.kv_capacity_bytes(model, hbm_bytes)
+        if tiers.blocks is not None:
+            by_tier = tuple(count * unit for count in tiers.blocks)
+        else:
+            hbm = left if tiers.hbm_kv_bytes is None else tiers.hbm_kv_bytes
+            by_tier = (hbm, *tiers.lower_bytes(hbm, ranks, instances_per_node(ranks, gpus_per_node)))
     except ValueError as exc:
         raise InputError(str(exc)) from exc
-    unit = block_bytes(model, block_tokens)
+    field = FIELDS[0] if tiers.blocks is None else "tiers.blocks.0"
+    if by_tier[0] > left * (1 + SLACK):
+        raise InputError(f"{field}: given {by_tier[0]:.6g} bytes, but the engine leaves {left:.6g} bytes for KV")
     # A millionth of a block of slack: a size that was computed as n blocks must not become n - 1 by rounding.
-    blocks = np.array([int(capacity / unit + 1e-6) for capacity in by_tier], np.int64)
-    for field, capacity, count in zip(FIELDS, by_tier, blocks, strict=True):
-        if count == 0 and (capacity > 0 or field == FIELDS[0]):
-            allowed = f"at least {unit:.6g}" if field == FIELDS[0] else f"0 or at least {unit:.6g}"
+    blocks = np.array([int(capacity / unit + SLACK) for capacity in by_tier], np.int64)
+    for name, capacity, count in zip(FIELDS, by_tier, blocks, strict=True):
+        if count == 0 and (capacity > 0 or name == FIELDS[0]):
+            allowed = f"at least {unit:.6g}" if name == FIELDS[0] else f"0 or at least {unit:.6g}"
             raise InputError(
-                f"{field}: given {capacity:.6g} bytes, which hold no block of {block_tokens} tokens of {model.name}; "
-                f"allowed: {allowed}"
+                f"{name}: given {capacity:.6g} bytes for an instance, which hold no block of {block_tokens} tokens of "
+                f"{model.name}; allowed: {allowed}"
             )
     return blocks
 
@@ -73,7 +89,7 @@ def capacity_table(
     A node holds as many instances as have all their ranks in it; an instance that spans nodes counts by its share.
     """
     unit = block_bytes(model, block_tokens)
-    instances = gpus_per_node // tensor_parallel or gpus_per_node / tensor_parallel
+    instances = instances_per_node(tensor_parallel, gpus_per_node)
     return [
         TierCapacity(
             tier=name,

@@ -1,78 +1,133 @@
-"""State of the tier stack of one instance, and what must always hold of it.
+"""State of the tier stack of one instance: its records, and how they are made.
 
-A stack is a record (see records.py). U distinct blocks; tiers by index HBM, DRAM, SSD, REMOTE.
+A stack is a record (see records.py), and so is each of its tiers: HBM, DRAM, SSD, REMOTE by index. A tier below HBM may
+be one that other instances use too. U distinct blocks.
 
-where(stack): (U,) bit t set: resident in tier t. pins(stack): (U,) running requests that use the block in HBM.
-lower_pins(stack): (U,) likewise for a copy below HBM.
-below: (4,) tier that takes what tier t evicts, -1 if it is dropped.
-capacity_blocks, used_blocks, peak_blocks, hit_blocks, evicted_blocks: (4,); used and peak include private blocks.
-pinned_blocks: blocks of HBM with a user. private_blocks: anonymous blocks of HBM. missed_blocks: misses recorded.
-pending_blocks, moved_blocks: (4, 4, causes) by source, target, cause: not yet taken by the engine; in total.
-load_rule: index into LOAD_RULES; delay_weight, deadline_s: see Placement.
-used_block_seconds: (4,) integral of used_blocks up to last_s.
+Stack. where: (U,) bit t set: resident in tier t of its own; shared_where: addresses of the same of tiers shared within
+a node and in the cluster, 0 without. pins: (U,) running requests that use the block in HBM; no_pins: (U,) zeros.
+uses: (U,) times that a block was computed or hit, up to 255, or (1,); next_write: (U,) list of blocks to be written,
+or (1,). below: (4,) tier that takes what tier t writes, -1 if there is none. pinned_blocks: blocks of HBM with a user.
+private_blocks: anonymous blocks of HBM. hit_blocks, evicted_blocks, dropped_blocks: (4,) by tier, of this instance;
+dropped: not written, because the link was behind. missed_blocks: misses recorded. pending_blocks, moved_blocks: (4, 4,
+causes) by source, target, cause: not yet taken by the engine; in total. free_s, latency_s, block_s: (4, 4) when the
+link is free by what it was last charged, and what a transfer and a block of it take; all 0 outside a simulation.
+frames: (4,) see `put`.
+
+Tier. ready_s: (U,) from when a block is there, or (1,) in HBM. used_block_seconds: integral of used_blocks up to
+last_s. used and peak include private blocks.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit, typeof
+from numba.np.numpy_support import carray
 from numpy.typing import NDArray
 
 from pipeline.eviction.base import EvictionPolicy, PolicyFunctions, PolicyState
 from pipeline.eviction.facts import BlockFacts
-from pipeline.placement.base import CAUSES, LOAD_RULES, Placement
-from pipeline.records import make_record, view_bytes, view_ints
+from pipeline.placement.base import CAUSES, LOAD_RULES, WRITE_POLICIES, WRITE_SELECTIVE, WRITE_THROUGH, Placement
+from pipeline.records import bytes_at, make_record, view_bytes, view_floats, view_ints
 from pipeline.values import TIERS
 
 Ints = NDArray[np.int64]
 Stack = np.record
+Tier = np.record
 
 HBM, DRAM, SSD, REMOTE = range(4)
 NONE = -1
 IN_HBM = 1 << HBM
+MOST_USES = 255
+NODE, CLUSTER = range(2)
+"""Which of the shared arrays a tier's bits stand in."""
 
 
-class StackPolicies(NamedTuple):
-    """Eviction state of each tier, and the operations they share."""
+class StackTiers(NamedTuple):
+    """The tiers of a stack, what their eviction policy keeps of each, and its operations."""
 
+    tiers: tuple[Tier, Tier, Tier, Tier]
     states: tuple[PolicyState, PolicyState, PolicyState, PolicyState]
     functions: PolicyFunctions
 
 
-def _numbers() -> list[tuple[Any, ...]]:
-    tiers, moves = (len(TIERS),), (len(TIERS), len(TIERS), len(CAUSES))
-    by_tier = (
-        "below",
-        "capacity_blocks",
-        "used_blocks",
-        "peak_blocks",
-        "hit_blocks",
-        "evicted_blocks",
-        "dropped_blocks",
-    )
-    return [
-        *((name, np.int64, tiers) for name in by_tier),
-        *((name, np.int64) for name in ("pinned_blocks", "private_blocks", "missed_blocks")),
-        ("pending_blocks", np.int64, moves),
-        ("moved_blocks", np.int64, moves),
-        ("used_block_seconds", np.float64, tiers),
-        ("last_s", np.float64),
-        ("write_free_s", np.float64, tiers),
-        ("write_buffer_s", np.float64),
-        ("load_rule", np.int64),
-        ("delay_weight", np.float64),
-        ("deadline_s", np.float64),
-    ]
+class SharedTier(NamedTuple):
+    """A tier below HBM that several stacks use; where: (U,) bit t set: resident in tier t, of all tiers so shared."""
+
+    tier: Tier
+    state: PolicyState
+    where: NDArray[np.uint8]
+    scope: int
 
 
-def _empty(block_count: int) -> Stack:
-    arrays = {"where": np.uint8, "pins": np.int32, "lower_pins": np.int32}
-    return make_record(_numbers(), {name: np.zeros(block_count, kind) for name, kind in arrays.items()})
+_FRAME = np.dtype(
+    [*((name, np.int64) for name in ("block", "source", "cause", "evictions")), ("entered", np.bool_)], align=True
+)
+_TIERS, _PAIRS, _MOVES = (4,), (4, 4), (4, 4, len(CAUSES))
+_STACK: list[tuple[Any, ...]] = [
+    *((name, np.int64, _TIERS) for name in ("below", "hit_blocks", "evicted_blocks", "dropped_blocks")),
+    *((name, np.int64) for name in ("pinned_blocks", "private_blocks", "missed_blocks")),
+    ("shared_where", np.int64, (2,)),
+    ("pending_blocks", np.int64, _MOVES),
+    ("moved_blocks", np.int64, _MOVES),
+    ("pending_count", np.int64),
+    ("frames", _FRAME, _TIERS),
+    *((name, np.float64, _PAIRS) for name in ("free_s", "latency_s", "block_s")),
+    # Rules: see Placement. write_policy, lower_write_policy, load_rule: indices; first_write, last_write: of the list.
+    *((name, np.int64) for name in ("write_policy", "lower_write_policy", "load_rule", "write_threshold")),
+    *((name, np.bool_) for name in ("inclusive", "writes_output", "waits", "times_writes")),
+    *((name, np.int64) for name in ("least_load_tokens", "first_write", "last_write")),
+    *((name, np.float64) for name in ("write_buffer_s", "delay_weight", "deadline_s")),
+]
+_TIER: list[tuple[Any, ...]] = [
+    *((name, np.int64) for name in ("capacity_blocks", "used_blocks", "peak_blocks")),
+    *((name, np.int64) for name in ("evict_at_blocks", "evict_blocks", "where_address", "block_count", "stack_count")),
+    ("used_block_seconds", np.float64),
+    ("last_s", np.float64),
+]
 
 
-STACK_TYPE = typeof(_empty(1))
+def _empty_stack(block_count: int, counts_uses: bool, lists_writes: bool) -> Stack:
+    arrays: dict[str, NDArray[Any]] = {
+        "where": np.zeros(block_count, np.uint8),
+        "pins": np.zeros(block_count, np.int32),
+        "no_pins": np.zeros(block_count, np.int32),
+        "uses": np.zeros(block_count if counts_uses else 1, np.uint8),
+        "next_write": np.full(block_count if lists_writes else 1, NONE, np.int32),
+    }
+    return make_record(_STACK, arrays)
+
+
+def _make_tier(block_count: int, capacity: int, is_lower: bool, placement: Placement, where_address: int) -> Tier:
+    tier = make_record(_TIER, {"ready_s": np.zeros(block_count if is_lower and capacity else 1)})
+    tier.capacity_blocks = capacity
+    tier.block_count = block_count
+    tier.stack_count = 1
+    tier.where_address = where_address
+    # A millionth of slack, so that 0.9 of 10 blocks is 9.
+    tier.evict_at_blocks = max(int(placement.evict_at_ratio * capacity + 1e-6), 1) if is_lower else capacity
+    tier.evict_blocks = max(int(placement.evict_ratio * capacity + 1e-6), 1)
+    return tier
+
+
+def make_shared_tier(
+    tier: int,
+    block_count: int,
+    capacity_blocks: int,
+    eviction: EvictionPolicy,
+    placement: Placement,
+    scope: int,
+    where: NDArray[np.uint8],
+    facts: BlockFacts | None = None,
+) -> SharedTier:
+    """Make an empty tier below HBM for several stacks; `where` (U,) holds the bits of all tiers of that scope."""
+    if tier == HBM or where.size != block_count:
+        raise ValueError(f"shared tier: given tier {tier} and {where.size} places for {block_count} blocks")
+    made = _make_tier(block_count, capacity_blocks, True, placement, where.ctypes.data)
+    made.stack_count = 0
+    return SharedTier(made, eviction.state(block_count, capacity_blocks, facts), where, scope)
 
 
 def make_stack(
@@ -81,30 +136,80 @@ def make_stack(
     eviction: EvictionPolicy,
     placement: Placement,
     facts: BlockFacts | None = None,
-) -> tuple[Stack, StackPolicies]:
+    shared: Mapping[int, SharedTier] | None = None,
+) -> tuple[Stack, StackTiers]:
     """Make the empty stack of one instance.
 
     block_count: distinct blocks in the trace. capacity_blocks: (4,) by tier; a tier of zero blocks is left out, and
-    the tier above it passes evicted blocks on to the next one. facts: for a policy that asks; the caller keeps them.
+    what is written goes on to the next one. facts: for a policy that asks; the caller keeps them, and the tiers in
+    `shared`, which stand in for those of the same index.
     """
     capacity = np.array(capacity_blocks, np.int64)
     if capacity.shape != (len(TIERS),) or capacity.min() < 0:
         raise ValueError(f"capacity_blocks: given {capacity_blocks}, expected {len(TIERS)} counts, none negative")
-    stack = _empty(block_count)
-    stack.capacity_blocks[:] = capacity
-    stack.below[:] = _below(capacity, placement)
+    policy = WRITE_POLICIES.index(placement.write_policy)
+    stack = _empty_stack(block_count, policy == WRITE_SELECTIVE, policy >= WRITE_THROUGH)
+    where_address = int(stack["address"]) + int(stack.where_at)
+    tiers, states = [], []
+    for tier, blocks in enumerate(capacity.tolist()):
+        if shared and tier in shared:
+            given = shared[tier]
+            given.tier.stack_count += 1
+            stack.shared_where[given.scope] = given.where.ctypes.data
+            capacity[tier] = given.tier.capacity_blocks
+            tiers.append(given.tier)
+            states.append(given.state)
+        else:
+            tiers.append(_make_tier(block_count, blocks, tier != HBM, placement, where_address))
+            states.append(eviction.state(block_count if blocks else 0, blocks, facts))
+    _set_rules(stack, placement, policy)
+    stack.below[:] = _below(capacity, policy)
+    return stack, StackTiers(tuple(tiers), tuple(states), eviction.functions())  # type: ignore[arg-type]
+
+
+def _set_rules(stack: Stack, placement: Placement, policy: int) -> None:
+    stack.write_policy = policy
+    stack.lower_write_policy = WRITE_POLICIES.index(placement.lower_write_policy)
+    stack.write_threshold = min(placement.write_threshold or 1, MOST_USES)
+    stack.inclusive = placement.inclusion == "inclusive"
+    stack.writes_output = placement.writes_output
+    stack.waits = placement.when_writes_lag == "wait"
     stack.write_buffer_s = placement.write_buffer_s
     stack.load_rule = LOAD_RULES.index(placement.load_or_recompute)
+    stack.least_load_tokens = placement.least_load_tokens
     stack.delay_weight = placement.delay_weight
     stack.deadline_s = np.inf if placement.deadline_s is None else placement.deadline_s
-    hbm, dram, ssd, remote = (eviction.state(block_count if blocks else 0, int(blocks), facts) for blocks in capacity)
-    return stack, StackPolicies((hbm, dram, ssd, remote), eviction.functions())
+    stack.first_write = stack.last_write = NONE
+
+
+def _below(capacity: Ints, policy: int) -> Ints:
+    below = np.full(len(TIERS), NONE, np.int64)
+    if policy:
+        kept = [tier for tier in range(len(TIERS)) if tier == HBM or capacity[tier] > 0]
+        below[kept[:-1]] = kept[1:]
+    return below
+
+
+STACK_TYPE = typeof(_empty_stack(1, False, False))
+TIER_TYPE = typeof(make_record(_TIER, {"ready_s": np.zeros(1)}))
 
 
 @njit(cache=True)
 def where(stack: Stack) -> NDArray[np.uint8]:
-    """View the tiers of each block, (U,)."""
+    """View the tiers of its own that hold each block, (U,)."""
     return view_bytes(stack, stack.where_at, stack.where_rows)
+
+
+@njit(cache=True)
+def where_in(tier: Tier) -> NDArray[np.uint8]:
+    """View the bits that a tier's stand among, (U,)."""
+    return carray(bytes_at(tier.where_address), (tier.block_count,))
+
+
+@njit(cache=True)
+def ready_s(tier: Tier) -> NDArray[np.float64]:
+    """View from when each block is there in a tier below HBM, (U,)."""
+    return view_floats(tier, tier.ready_s_at, tier.ready_s_rows)
 
 
 @njit(cache=True)
@@ -114,48 +219,18 @@ def pins(stack: Stack) -> NDArray[np.int32]:
 
 
 @njit(cache=True)
-def lower_pins(stack: Stack) -> NDArray[np.int32]:
-    """View the users of each block's copy below HBM, (U,)."""
-    return view_ints(stack, stack.lower_pins_at, stack.lower_pins_rows)
-
-
-def _below(capacity: Ints, placement: Placement) -> Ints:
-    below = np.full(len(TIERS), NONE, np.int64)
-    if placement.demote:
-        kept = [tier for tier in range(len(TIERS)) if tier == HBM or capacity[tier] > 0]
-        below[kept[:-1]] = kept[1:]
-    return below
+def no_pins(stack: Stack) -> NDArray[np.int32]:
+    """View zeros, (U,): nothing below HBM is in use."""
+    return view_ints(stack, stack.no_pins_at, stack.no_pins_rows)
 
 
 @njit(cache=True)
-def _snapshot(stack: Stack) -> tuple[NDArray[np.uint8], NDArray[np.int32], NDArray[np.int32]]:
-    return where(stack).copy(), pins(stack).copy(), lower_pins(stack).copy()
+def uses(stack: Stack) -> NDArray[np.uint8]:
+    """View the uses of each block, (U,) or (1,)."""
+    return view_bytes(stack, stack.uses_at, stack.uses_rows)
 
 
-def lookup_blocks(stack: Stack) -> Ints:
-    """Blocks looked up in each tier, (4,): those that no faster tier held, hits and misses."""
-    hits: Ints = stack.hit_blocks
-    return hits[::-1].cumsum()[::-1] + stack.missed_blocks
-
-
-def check_invariants(stack: Stack) -> list[str]:
-    """List what is wrong with the stack, one line each; empty if nothing is."""
-    tiers_of, users, lower_users = _snapshot(stack)
-    wrong = []
-    for tier, name in enumerate(TIERS):
-        used, capacity, peak = (int(x[tier]) for x in (stack.used_blocks, stack.capacity_blocks, stack.peak_blocks))
-        held = int(np.count_nonzero(tiers_of & (1 << tier))) + (int(stack.private_blocks) if tier == HBM else 0)
-        if held != used:
-            wrong.append(f"{name}: {used} blocks counted as used, but {held} are held")
-        if not 0 <= used <= peak <= capacity:
-            wrong.append(f"{name}: {used} blocks used, peak {peak}, capacity {capacity}")
-    pinned = int(np.count_nonzero(users))
-    if min(users.min(initial=0), lower_users.min(initial=0), stack.private_blocks, stack.missed_blocks) < 0:
-        wrong.append("more blocks were released than taken")
-    if np.any((users > 0) & (tiers_of & IN_HBM == 0)):
-        wrong.append("hbm: a pinned block is not resident")
-    if pinned != stack.pinned_blocks:
-        wrong.append(f"hbm: {stack.pinned_blocks} blocks counted as pinned, but {pinned} are")
-    if np.any(stack.pending_blocks > stack.moved_blocks):
-        wrong.append("more blocks wait to be charged to a link than moved")
-    return wrong
+@njit(cache=True)
+def next_write(stack: Stack) -> NDArray[np.int32]:
+    """View the list of blocks to be written, (U,) or (1,): the next one, itself for the last, -1 outside."""
+    return view_ints(stack, stack.next_write_at, stack.next_write_rows)

@@ -1,21 +1,22 @@
-"""Whose step starts next: a binary heap of the instances of a world by the start of their next step, then by number."""
+"""Whose turn is next: a binary heap of the instances of a world by when something happens there, then by number."""
 
 from __future__ import annotations
 
 import numpy as np
 from numba import njit
 
-from pipeline.serving.packed import engine_at
+from pipeline.serving.packed import engine_at, network_at
 from pipeline.serving.state import Ints
 
-ENGINE = 0
-"""Column of a world: addresses of the engines."""
+ENGINE, OWN_NETWORK = range(2)
+"""Columns of a world: addresses of the engines, and of their networks, 0 where it is one for all."""
 
 
 @njit(cache=True)
 def clock_s(world: Ints, i: int) -> float:
-    """When the next step of instance i starts."""
-    return engine_at(world[i, ENGINE]).clock_s
+    """When the next step of instance i starts, or something that it waits for may arrive in a network of its own."""
+    own, next_s = world[i, OWN_NETWORK], engine_at(world[i, ENGINE]).clock_s
+    return next_s if own == 0 else min(next_s, network_at(own).look_s)
 
 
 @njit(cache=True)
@@ -50,7 +51,7 @@ def settle(world: Ints, heap: Ints, k: int) -> None:
 
 @njit(cache=True)
 def second_s(world: Ints, heap: Ints) -> float:
-    """When the next step starts of all but the first instance."""
+    """When the next thing happens at all but the first instance."""
     found_s = np.inf
     for k in range(1, min(heap.size, 3)):
         found_s = min(found_s, clock_s(world, heap[k]))

@@ -6,19 +6,9 @@ import numpy as np
 from numba import njit
 
 from pipeline.placement.base import ONBOARD
-from pipeline.placement.stack import (
-    HBM,
-    Stack,
-    account,
-    commit,
-    free_private,
-    match,
-    release,
-    reserve,
-    take_pending,
-)
-from pipeline.placement.state import IN_HBM, pins, where
-from pipeline.serving.link import CAUSE_COUNT, TIER_COUNT, occupy
+from pipeline.placement.stack import account, commit, free_private, match, release, reserve, take_pending
+from pipeline.placement.state import IN_HBM, Stack, pins, where
+from pipeline.serving.link import CAUSE_COUNT, TIER_COUNT, free_from_s, send
 from pipeline.serving.state import NONE, Machine, Row, block_ids, loader, row_at
 
 
@@ -41,7 +31,7 @@ def used_blocks(stack: Stack) -> int:
 
 
 @njit(cache=True)
-def leading_hits(x: Machine, job: Row) -> tuple[int, int, int]:
+def leading_hits(x: Machine, job: Row, now_s: float) -> tuple[int, int, int]:
     """Look the row's prefix up: the last token's block is never a hit, so that it is computed.
 
     Returns the leading blocks that some tier holds, how many of them are in use by others, and the blocks looked up.
@@ -49,7 +39,7 @@ def leading_hits(x: Machine, job: Row) -> tuple[int, int, int]:
     start = job.chain_start
     looked_up = min(job.chain_blocks, (known_tokens(job) - 1) // x.engine.block_tokens)
     ids = block_ids(x)
-    run = match(x.stack, ids, start, start + looked_up)
+    run = match(x.stack, x.tiers, ids, start, start + looked_up, now_s)
     if job.remote_tokens > 0:
         run = _leading_in_hbm(x, start, run)
     return run, pinned_among(x, job, run), looked_up
@@ -84,7 +74,7 @@ def extend(x: Machine, job: Row, computed_tokens: int, tokens: int, time_s: floa
     held = job.cached_blocks + job.private_blocks
     missing = blocks_for(computed_tokens + tokens, x.engine.block_tokens) - held
     if missing > 0:
-        if not reserve(x.stack, x.policies, missing, time_s):
+        if not reserve(x.stack, x.tiers, missing, time_s):
             return False
         job.private_blocks += missing
     cache_full(x, job, computed_tokens + tokens, time_s)
@@ -96,17 +86,18 @@ def cache_full(x: Machine, job: Row, tokens: int, time_s: float) -> None:
     """Turn the row's private blocks that `tokens` tokens fill, and whose content the trace knows, into cached ones."""
     full = min(tokens // x.engine.block_tokens, job.chain_blocks)
     while job.cached_blocks < full:
-        commit(x.stack, x.policies, block_ids(x)[job.chain_start + job.cached_blocks], time_s)
+        block = block_ids(x)[job.chain_start + job.cached_blocks]
         job.cached_blocks += 1
+        commit(x.stack, x.tiers, block, job.cached_blocks * x.engine.block_tokens > job.input_tokens, time_s)
         job.private_blocks -= 1
 
 
 @njit(cache=True)
 def give_back(x: Machine, job: Row, time_s: float) -> None:
     """Let go of all blocks of the row; the cached ones stay until they are evicted, the end of the chain first."""
-    account(x.stack, time_s)
-    free_private(x.stack, job.private_blocks)
-    release(x.stack, x.policies, block_ids(x), job.chain_start, job.chain_start + job.cached_blocks, time_s)
+    account(x.tiers, time_s)
+    free_private(x.stack, x.tiers, job.private_blocks)
+    release(x.stack, x.tiers, block_ids(x), job.chain_start, job.chain_start + job.cached_blocks, time_s)
     job.cached_blocks = 0
     job.private_blocks = 0
 
@@ -127,17 +118,14 @@ def pending_loader(x: Machine, job: Row, run: int) -> int:
 @njit(cache=True)
 def charge_moves(x: Machine, time_s: float) -> None:
     """Charge what moved between the tiers since the last call to the links, but for what requests wait for."""
-    evicted = x.stack.evicted_blocks[HBM]
-    if evicted == x.engine.evicted_seen:
+    if x.stack.pending_count == 0:
         return
-    x.engine.evicted_seen = evicted
     moves = np.empty((TIER_COUNT, TIER_COUNT, CAUSE_COUNT), np.int64)
-    if take_pending(x.stack, moves) == 0:
-        return
+    take_pending(x.stack, moves)
+    i = x.engine.number
     for source in range(TIER_COUNT):
         for target in range(TIER_COUNT):
             for cause in range(CAUSE_COUNT):
                 if moves[source, target, cause] > 0 and cause != ONBOARD:
-                    x.stack.write_free_s[target] = occupy(
-                        x.links, x.engine.number, source, target, cause, moves[source, target, cause], time_s
-                    )
+                    send(x.links, x.network, i, source, target, cause, moves[source, target, cause], time_s)
+                    x.stack.free_s[source, target] = free_from_s(x.links, x.network, i, source, target)

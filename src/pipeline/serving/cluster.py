@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from functools import partial
-from math import isnan
 
 import numpy as np
 from simpy.events import Event
 
-from pipeline.placement.stack import SSD
 from pipeline.serving.clock import Clock
 from pipeline.serving.dispatch import Dispatch
 from pipeline.serving.engine import Engines, Entry
 from pipeline.serving.scenario import Scenario, SimulationOutput
-from pipeline.serving.state import DONE, LOAD, NONE, Ints
+from pipeline.serving.state import DONE, HANDOFF, NONE
 from pipeline.serving.stays import make_stays, reject_reasons, successors
 
 
 class Cluster:
     """One simulation. SimPy owns time; between its events the engines run by themselves.
 
-    An engine never runs past the next event, nor past anything that others must hear of: a load that it begins, or the
-    end of a request that someone waits for. Those become events at their time.
+    An engine never runs past the next event, nor past anything that others must hear of: a hand-off that it begins, or
+    the end of a request that someone waits for. Those become events at their time.
     """
 
     def __init__(self, scenario: Scenario, coasts: bool = True) -> None:
@@ -29,7 +27,7 @@ class Cluster:
         self._scenario = scenario
         self._follower = successors(trace)
         self._rows = make_stays(scenario, self._follower)
-        self._engines = Engines(scenario, self._rows, _is_coupled(scenario, self._follower), coasts)
+        self._engines = Engines(scenario, self._rows, bool((self._follower != NONE).any()), coasts)
         self._dispatch = Dispatch(scenario, self._engines)
         self._clock = Clock()
         self._reason = reject_reasons(scenario)
@@ -87,7 +85,7 @@ class Cluster:
 
     def _hear(self, entries: list[Entry]) -> None:
         for time_s, kind, instance, row in entries:
-            act = partial(self._load, instance, row) if kind == LOAD else partial(self._completed, row)
+            act = partial(self._hand_off, instance, row) if kind == HANDOFF else partial(self._completed, row)
             self._clock.at(time_s, act)
 
     def _completed(self, row: int, _event: Event) -> None:
@@ -104,22 +102,20 @@ class Cluster:
             think_s = self._scenario.trace.think_s.item(following)
             self._clock.at(self._clock.now + think_s, partial(self._arrive, following))
 
-    def _load(self, instance: int, row: int, _event: Event) -> None:
-        """Move what a row waits for: from its own lower tiers, and from the instance that computed its prompt."""
-        engines, clock = self._engines, self._clock
+    def _hand_off(self, instance: int, row: int, _event: Event) -> None:
+        """Move the KV that a row waits for from the instance that computed its prompt."""
         prefilled = row - self._count
-        source = self._instance[prefilled] if prefilled >= 0 else NONE
-        arrived_s, left_s = engines.load(instance, source, row, clock.now)
-        if not isnan(left_s):
-            clock.at(left_s, partial(self._let_go, source, prefilled))
-            self._handoff_s[prefilled] = left_s - self._first_token_s[prefilled]
-        clock.at(arrived_s, partial(self._loaded, instance, row))
+        source = self._instance[prefilled]
+        there_s = self._engines.hand_off(instance, source, row, self._clock.now)
+        self._handoff_s[prefilled] = there_s - self._first_token_s[prefilled]
+        self._clock.at(there_s, partial(self._let_go, source, prefilled))
+        self._clock.at(there_s, partial(self._handed_off, instance, row))
 
     def _let_go(self, instance: int, row: int, _event: Event) -> None:
         self._engines.let_go(instance, row, self._clock.now)
 
-    def _loaded(self, instance: int, row: int, _event: Event) -> None:
-        self._engines.loaded(instance, row, self._clock.now)
+    def _handed_off(self, instance: int, row: int, _event: Event) -> None:
+        self._engines.handed_off(instance, row, self._clock.now)
 
     def _output(self) -> SimulationOutput:
         count = self._count
@@ -146,11 +142,3 @@ class Cluster:
             instances=instances,
             makespan_s=end_s - float(np.nanmin(self._arrival_s)),
         )
-
-
-def _is_coupled(scenario: Scenario, follower: Ints) -> bool:
-    """Whether what happens at one instance can reach another before the next event: then none may run ahead."""
-    if len(scenario.roles) == 1:
-        return False
-    shares_ssd = scenario.capacity_blocks[SSD] > 0 and scenario.instances_per_node > 1
-    return scenario.is_split or shares_ssd or bool((follower != NONE).any())

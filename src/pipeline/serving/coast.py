@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from numba import njit
 
+from pipeline.placement.lower import write_listed
 from pipeline.placement.stack import can_hold
 from pipeline.predictor.step_time import (
     cell,
@@ -37,6 +38,7 @@ from pipeline.serving.state import (
     scheduled,
 )
 from pipeline.serving.step import check_duration, count_steps
+from pipeline.serving.transfers import dma_share, may_start_s, slowed_s
 
 FAR = 2**31 - 1
 QUIET = 1 - 1e-9
@@ -76,16 +78,21 @@ def coast(x: Machine, limit_s: float) -> bool:
     while engine.run_done < engine.run_steps and engine.clock_s < limit_s:
         if engine.clock_s >= engine.bin_end_s:
             observe(engine, engine.clock_s, engine.values[KV_BLOCKS])
+        if may_start_s(x, engine.clock_s) > engine.clock_s:
+            break
+        write_listed(x.stack, x.tiers, engine.clock_s)
         if engine.run_done == engine.run_due:
             goes_on, engine.run_due = _take_blocks(x, engine.run_done, engine.clock_s)
             if not goes_on:
                 break
-            charge_moves(x, engine.clock_s)
             observe(engine, engine.clock_s, used_blocks(x.stack))
+        charge_moves(x, engine.clock_s)
+        last, stop_s = _until(x, limit_s)
+        share = dma_share(x, engine.clock_s)
         if is_joint(x.table):
-            _decode_jointly(x, limit_s)
+            _decode_jointly(x, last, stop_s, share)
         else:
-            _decode(x, limit_s)
+            _decode(x, last, stop_s, share)
     else:
         if engine.run_done < engine.run_steps:
             engine.quiet_s = _quiet_s(x)
@@ -95,12 +102,27 @@ def coast(x: Machine, limit_s: float) -> bool:
 
 
 @njit(cache=True)
+def _until(x: Machine, limit_s: float) -> tuple[int, float]:
+    """Up to which step, and until when, steps may be done in one go.
+
+    One at a time while blocks wait to be written at its end, or writes are so far behind that the next must wait.
+    """
+    engine = x.engine
+    last, stop_s = min(engine.run_steps, engine.run_due), min(limit_s, engine.bin_end_s)
+    if x.network.active_count > 0:
+        stop_s = min(stop_s, x.network.change_s)
+    if x.stack.first_write != NONE or may_start_s(x, engine.clock_s) > engine.clock_s:
+        last = min(last, engine.run_done + 1)
+    return last, stop_s
+
+
+@njit(cache=True)
 def _quiet_s(x: Machine) -> float:
     """Until when at the least a run goes on: nobody may come in before it ends, and its blocks fit."""
     engine = x.engine
     steps = engine.run_steps - engine.run_done - 1
     needed = engine.running_count * (steps // engine.block_tokens + 2)
-    if engine.blocked != 0 or not can_hold(x.stack, needed):
+    if engine.blocked != 0 or x.network.awaited_count > 0 or not can_hold(x.stack, x.tiers, needed):
         return engine.clock_s
     return engine.clock_s + QUIET * steps * x.table.least_decode_s
 
@@ -152,12 +174,10 @@ def _begin(x: Machine) -> bool:
 
 
 @njit(cache=True)
-def _decode(x: Machine, limit_s: float) -> None:
-    """Do steps up to one that needs blocks, is the last of the run, or starts at the limit or in another interval."""
+def _decode(x: Machine, last: int, stop_s: float, share: float) -> None:
+    """Do steps up to the last, or one that starts at or after `stop_s`; transfers take a share of HBM's bandwidth."""
     engine, table = x.engine, x.table
     count, context, done = engine.running_count, engine.run_context, engine.run_done
-    last = min(engine.run_steps, engine.run_due)
-    stop_s = min(limit_s, engine.bin_end_s)
     requests = float(count)
     linear_s, linear_outside_s = linear_part_s(table, count, count)
     counts, contexts = cell(decode_counts(table), requests), decode_contexts(table)
@@ -171,6 +191,8 @@ def _decode(x: Machine, limit_s: float) -> None:
         part_s, outside = decode_part_s(table, counts, at, requests, mean)
         time_s = linear_s + part_s
         check_duration(time_s)
+        if share > 0.0:
+            time_s += slowed_s(engine, share, time_s, float(context))
         step_s += time_s
         outside_s += linear_outside_s + part_s if outside else linear_outside_s
         end_s = start_s + time_s
@@ -188,16 +210,16 @@ def _decode(x: Machine, limit_s: float) -> None:
 
 
 @njit(cache=True)
-def _decode_jointly(x: Machine, limit_s: float) -> None:
+def _decode_jointly(x: Machine, last: int, stop_s: float, share: float) -> None:
     """As `_decode`, where attention depends on how unequal the lengths of the requests are."""
     engine, table = x.engine, x.table
     count = engine.running_count
-    last = min(engine.run_steps, engine.run_due)
-    stop_s = min(limit_s, engine.bin_end_s)
     while True:
         context, squares = engine.run_context, engine.run_squares
         time_s, outside_s = look_up_step(table, ZERO, 0.0, count, float(context), count, squares, engine.run_most)
         check_duration(time_s)
+        if share > 0.0:
+            time_s += slowed_s(engine, share, time_s, float(context))
         engine.step_s += time_s
         engine.outside_s += outside_s
         end_s = engine.clock_s + time_s

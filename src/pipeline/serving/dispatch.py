@@ -9,7 +9,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.placement.stack import HBM
+from pipeline.placement.state import HBM
 from pipeline.records import address_of, make_header
 from pipeline.routing.base import Arrival, PoolView, RequestView, RouterState
 from pipeline.routing.book import MOST_TOKENS

@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from pipeline.eviction.facts import BlockFacts, make_facts
-from pipeline.placement.stack import check_invariants, lookup_blocks, make_stack
+from pipeline.placement.checks import check_invariants, lookup_blocks
+from pipeline.placement.state import HBM, Stack, StackTiers
 from pipeline.predictor.step_time import pack
 from pipeline.records import address_of
 from pipeline.serving import world
-from pipeline.serving.link import accounts_of, make_links
+from pipeline.serving.link import Links, accounts_of, make_links
 from pipeline.serving.scenario import InstanceUse, Scenario
+from pipeline.serving.stacks import make_stacks, time_writes
 from pipeline.serving.state import (
     FED,
     WRITTEN,
@@ -24,6 +25,7 @@ from pipeline.serving.state import (
     make_engine,
     make_log,
 )
+from pipeline.serving.wiring import Wiring
 from pipeline.spec import InputError
 
 BINS = 400
@@ -40,37 +42,50 @@ Entry = tuple[float, int, int, int]
 class Engines:
     """The engines of a scenario, idle; `rows` are the stays that may come.
 
-    coupled: whether one instance's events may reach another. coasts: false does every step by itself, to the same end.
-    feed: the first tokens and completions, in the order in which they were simulated; fed: (1,) how many there are yet.
+    is_closed_loop: whether requests wait for others, wherever those are. coasts: false does every step by itself, to
+    the same end. feed: the first tokens and completions, in the order in which they were simulated; fed: (1,) how many
+    there are yet.
     """
 
-    def __init__(self, scenario: Scenario, rows: Rows, coupled: bool, coasts: bool = True) -> None:
+    def __init__(self, scenario: Scenario, rows: Rows, is_closed_loop: bool, coasts: bool = True) -> None:
         count = len(scenario.roles)
-        blocks = scenario.trace.block_count if scenario.engine.prefix_cache else 0
-        capacity = np.array(scenario.capacity_blocks, np.int64)
-        self._facts = _facts(scenario) if scenario.eviction.needs_facts else None
-        made = [make_stack(blocks, capacity, scenario.eviction, scenario.placement, self._facts) for _ in range(count)]
-        loader_blocks = blocks if capacity[1:].any() else 0
         self.rows = rows
-        self.stacks = [stack for stack, _ in made]
+        self.stacks, self._kept = make_stacks(scenario)
+        has_lower = any(scenario.capacity_blocks[HBM + 1 :])
+        blocks = scenario.trace.block_count if scenario.engine.prefix_cache else 0
         longest = int((rows.input_tokens + rows.output_tokens).max(initial=1))
         idle_steps = IDLE_STEPS_PER_TOKEN * longest + 1000
+        loader_blocks = blocks if has_lower else 0
         self._engines = [_make_engine(scenario, i, idle_steps, loader_blocks, coasts) for i in range(count)]
         self._entries, self.feed, self._counts = log_memory(rows.size)
         self.fed = self._counts[FED:]
         self._log = make_log(self._entries, self.feed, self._counts, rows.size)
-        self._links = _make_links(scenario)
+        self._links = make_scenario_links(scenario)
+        for stack, tiers in self.stacks:
+            time_writes(stack, tiers, self._links.state)
         self._table = pack(scenario.step_table)
         self._ids = np.ascontiguousarray(scenario.trace.block_ids, np.int64)
-        self._policies = [policies for _, policies in made]
-        self._coupled = coupled
+        # Whether what happens at one instance can reach another before the next event: then none may run ahead.
+        reaches = is_closed_loop or scenario.is_split or self._links.is_shared or bool(scenario.shared_by)
+        self._coupled = count > 1 and reaches
         self._agenda = np.zeros(count, np.int64)
-        shared = [address_of(self._table), address_of(rows), address_of(self._ids), self._ids.size]
-        shared += [address_of(self._links), address_of(self._log), address_of(self._agenda)]
+        common = [address_of(self._table), address_of(rows), address_of(self._ids), self._ids.size]
+        common += [address_of(self._links.state), address_of(self._log), address_of(self._agenda)]
         self.world = np.array(
             [
-                [address_of(engine), address_of(stack), *map(address_of, policies.states), *policies.functions, *shared]
-                for engine, (stack, policies) in zip(self._engines, made, strict=True)
+                [
+                    address_of(engine),
+                    0 if self._links.is_shared else address_of(network),
+                    address_of(stack),
+                    address_of(network),
+                    *map(address_of, tiers.tiers),
+                    *map(address_of, tiers.states),
+                    *tiers.functions,
+                    *common,
+                ]
+                for engine, (stack, tiers), network in zip(
+                    self._engines, self.stacks, self._links.networks, strict=True
+                )
             ],
             np.int64,
         )
@@ -91,9 +106,9 @@ class Engines:
         """Queue a row at an instance."""
         world.submit(self.world, instance, row, now_s)
 
-    def loaded(self, instance: int, row: int, now_s: float) -> None:
-        """Tell an instance that what the row was loading has arrived."""
-        world.loaded(self.world, instance, row, now_s)
+    def handed_off(self, instance: int, row: int, now_s: float) -> None:
+        """Tell an instance that the row's KV has come from another instance."""
+        world.handed_off(self.world, instance, row, now_s)
 
     def let_go(self, instance: int, row: int, now_s: float) -> None:
         """Tell an instance that the blocks of a row that it kept are no longer needed."""
@@ -103,25 +118,15 @@ class Engines:
         """Queue a row whose prompt another instance has computed, first token and all: its KV will be fetched."""
         world.begin_decode(self.world, instance, row, now_s)
 
-    def load(self, instance: int, source_instance: int, row: int, now_s: float) -> tuple[float, float]:
-        """Start moving what the row waits for.
-
-        Returns when all has arrived, and when the KV has left the source instance (NaN if none came from there).
-        """
-        arrived_s, left_s = world.load(self.world, instance, source_instance, row, now_s)
-        return arrived_s, left_s
+    def hand_off(self, instance: int, source_instance: int, row: int, now_s: float) -> float:
+        """Start moving the row's KV from the source instance; return when it is there."""
+        return float(world.hand_off(self.world, instance, source_instance, row, now_s))
 
     def close(self, end_s: float) -> tuple[list[InstanceUse], Floats]:
         """Settle all accounts up to the end; return how the instances and their links were used."""
         world.close(self.world, end_s)
-        uses = [_use(engine, stack, end_s) for engine, stack in zip(self._engines, self.stacks, strict=True)]
-        return uses, accounts_of(self._links)
-
-
-def _facts(scenario: Scenario) -> BlockFacts:
-    trace = scenario.trace
-    arrival_s = np.repeat(trace.arrival_s, np.diff(trace.block_offset))
-    return make_facts(trace.block_ids, trace.block_offset, arrival_s, trace.block_count)
+        uses = [_use(engine, *stack, end_s) for engine, stack in zip(self._engines, self.stacks, strict=True)]
+        return uses, accounts_of(self._links.state)
 
 
 def _make_engine(scenario: Scenario, number: int, max_idle_steps: int, loader_blocks: int, coasts: bool) -> Engine:
@@ -142,21 +147,27 @@ def _make_engine(scenario: Scenario, number: int, max_idle_steps: int, loader_bl
     engine.ranks = limits.scheduling != "fcfs"
     engine.preempts_by_rank = limits.scheduling == "priority"
     engine.poll_s = scenario.router.poll_interval_s
+    if scenario.hbm_bytes_per_s is not None:
+        engine.hbm_bytes_per_s = limits.tensor_parallel * scenario.hbm_bytes_per_s
+        engine.weights_read_s = scenario.model.weight_bytes / engine.hbm_bytes_per_s
+        engine.token_read_s = scenario.model.kv_bytes_per_token / engine.hbm_bytes_per_s
     engine.bin_s = engine.bin_end_s = FIRST_BIN_S if interval_s is None else interval_s
     return engine
 
 
-def _make_links(scenario: Scenario) -> np.record:
-    return make_links(
-        scenario.links,
-        [int(blocks) for blocks in scenario.capacity_blocks],
-        scenario.block_bytes,
-        scenario.pieces_per_block,
-        scenario.engine.tensor_parallel,
-        len(scenario.roles),
-        scenario.instances_per_node,
-        scenario.is_split,
+def make_scenario_links(scenario: Scenario) -> Links:
+    """Make the links of a scenario's cluster. Raises InputError, see `make_links`."""
+    ranks = scenario.engine.tensor_parallel
+    wiring = Wiring(
+        ranks=ranks,
+        share=1 / ranks,
+        instance_count=len(scenario.roles),
+        instances_per_node=scenario.instances_per_node,
+        has_handoff=scenario.is_split,
+        limits=scenario.link_limits,
     )
+    has_tier = [blocks > 0 for blocks in scenario.capacity_blocks]
+    return make_links(scenario.links, has_tier, scenario.block_bytes, scenario.pieces_per_block, wiring)
 
 
 @njit(cache=True)
@@ -164,19 +175,22 @@ def _copy(engine: Engine) -> tuple[Floats, Floats]:
     return batch_s(engine)[:, 0].copy(), bins(engine).copy()
 
 
-def _use(engine: Engine, stack: np.record, end_s: float) -> InstanceUse:
+def _use(engine: Engine, stack: Stack, tiers: StackTiers, end_s: float) -> InstanceUse:
+    """Sum up what one instance used; of a tier that several use, its part of the capacity and what is in it."""
     batch, table = _copy(engine)
     used = np.flatnonzero(table.any(axis=1))
-    seconds = stack.used_block_seconds
+    parts = np.array([1 / max(tier.stack_count, 1) for tier in tiers.tiers])
+    seconds = np.array([tier.used_block_seconds for tier in tiers.tiers]) * parts
     return InstanceUse(
         lookup_blocks=lookup_blocks(stack),
         hit_blocks=stack.hit_blocks.copy(),
         evicted_blocks=stack.evicted_blocks.copy(),
+        capacity_blocks=np.array([tier.capacity_blocks for tier in tiers.tiers]) * parts,
         mean_used_blocks=seconds / end_s if end_s > 0 else np.zeros(seconds.size),
-        peak_used_blocks=stack.peak_blocks.copy(),
+        peak_used_blocks=np.array([tier.peak_blocks for tier in tiers.tiers]) * parts,
         moved_blocks=stack.moved_blocks.copy(),
         blocks_left=int(stack.pinned_blocks + stack.private_blocks),
-        problems=check_invariants(stack),
+        problems=check_invariants(stack, tiers),
         batch_s=batch,
         bins=table[: used[-1] + 1] if used.size else table[:0],
         bin_s=float(engine.bin_s),

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from pipeline.placement.base import KV_HANDOFF
-from pipeline.placement.stack import HBM
+from pipeline.placement.state import HBM
 from pipeline.serving.link import BLOCKS
 from pipeline.serving.scenario import SimulationOutput
-from pipeline.serving.schedule import REMOTE_LOAD
 
 
 def check(output: SimulationOutput) -> None:
@@ -58,8 +57,8 @@ def _moves(output: SimulationOutput) -> Iterator[str]:
         expected = use.moved_blocks.astype(float)
         if output.scenario.is_split:
             here = output.instance[output.request_count :] == i
-            sent = output.rows.load_blocks[output.request_count :][here & output.decodes_elsewhere]
-            expected[HBM, HBM, KV_HANDOFF] = sent[:, REMOTE_LOAD].sum()
+            sent = output.rows.handoff_blocks[output.request_count :][here & output.decodes_elsewhere]
+            expected[HBM, HBM, KV_HANDOFF] = sent.sum()
         if not np.array_equal(charged[i], expected):
             moved, crossed = expected.sum(), charged[i].sum()
             yield f"instance {i}: every block that moved crossed a link: {moved:.0f} moved, {crossed:.0f} crossed"

@@ -1,48 +1,43 @@
-"""Links between tiers and between instances: first in, first out, one direction each.
+"""Links between tiers and between instances: what a transfer takes, over what it goes, and an account of all.
 
-Transfer time = latency + pieces x descriptor_s + bytes / bandwidth. A transfer that crosses two links (SSD to HBM
-bounces through DRAM; a hand-off leaves one NIC and enters another) occupies both for the time of the slower one, plus
-both latencies, and starts when both are free.
+Transfer time = latency + pieces x descriptor_s + bytes / bandwidth of the slowest hop, plus the latencies of the
+others: SSD and a remote pool are reached through DRAM, piece by piece. Between the tiers of an instance transfers are
+streams of a network (see network.py). A hand-off leaves one NIC and enters another: first in, first out at both.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit, typeof
 
 from pipeline.hardware.base import LinkConstants
 from pipeline.placement.base import CAUSES, KV_HANDOFF
-from pipeline.placement.stack import DRAM, HBM, SSD
-from pipeline.records import make_record, view_float_table, view_ints
+from pipeline.placement.state import HBM
+from pipeline.records import make_record, view_float_table, view_int_table, view_ints
+from pipeline.serving.network import Network, Stream, add, arrival_s, free_s, make_network, settle
 from pipeline.serving.state import NONE, Floats
+from pipeline.serving.wiring import HANDOFF, HOPS, PER_GPU, STREAMS, Resources, Wiring, needed
 from pipeline.spec import InputError
 from pipeline.values import TIERS
 
 LinkState = np.record
 TIER_COUNT, CAUSE_COUNT = len(TIERS), len(CAUSES)
 
-PER_GPU = (("hbm", "dram"), ("dram", "hbm"))
-HANDOFF = ("hbm", "hbm")
-HOPS = {
-    (HBM, DRAM): (("hbm", "dram"),),
-    (DRAM, HBM): (("dram", "hbm"),),
-    (DRAM, SSD): (("dram", "ssd"),),
-    (SSD, DRAM): (("ssd", "dram"),),
-    (HBM, SSD): (("hbm", "dram"), ("dram", "ssd")),
-    (SSD, HBM): (("ssd", "dram"), ("dram", "hbm")),
-}
 FREE_AT, LATENCY, PER_BLOCK = range(3)
-"""Columns of a link: when it is free again, the fixed cost of a transfer, the time of one block."""
+"""Columns of a NIC: when it is free again, the fixed cost of a transfer, the time of one block."""
 BLOCKS, BUSY, WAIT = range(3)
 """Columns of an account."""
 
 
-@njit(cache=True)
-def _links(state: LinkState) -> Floats:
-    return view_float_table(state, state.links_at, state.links_rows, 3)
+class Links(NamedTuple):
+    """The links of a cluster, and the networks that each instance's streams are part of: its own, or one of all."""
+
+    state: LinkState
+    networks: list[Network]
+    is_shared: bool
 
 
 @njit(cache=True)
@@ -51,62 +46,88 @@ def _accounts(state: LinkState) -> Floats:
 
 
 @njit(cache=True)
-def _account_row(instance: int, source: int, target: int, cause: int) -> int:
-    return ((instance * TIER_COUNT + source) * TIER_COUNT + target) * CAUSE_COUNT + cause
+def _nics(state: LinkState) -> Floats:
+    return view_float_table(state, state.nics_at, state.nics_rows, 3)
 
 
 @njit(cache=True)
-def _times(links: Floats, first: int, second: int, block_count: int, now_s: float) -> tuple[float, float]:
-    """When `block_count` blocks would start over one link, or two, and arrive."""
-    start_s = max(now_s, links[first, FREE_AT])
-    latency_s, blocks_s = links[first, LATENCY], block_count * links[first, PER_BLOCK]
-    if second != NONE:
-        start_s = max(start_s, links[second, FREE_AT])
-        latency_s += links[second, LATENCY]
-        blocks_s = max(blocks_s, block_count * links[second, PER_BLOCK])
-    return start_s, start_s + (latency_s + blocks_s)
+def waiting_rows(state: LinkState) -> Any:
+    """View the first and the last row that waits for each stream, (instances x STREAMS, 2), -1 without one."""
+    return view_int_table(state, state.waiting_at, state.waiting_rows, 2)
 
 
 @njit(cache=True)
-def arrival_s(state: LinkState, instance: int, source: int, target: int, block_count: int, now_s: float) -> float:
-    """When blocks would arrive if their move between two tiers of an instance began now; nothing is moved."""
-    path = view_ints(state, state.paths_at, state.paths_rows)
-    at = ((instance * TIER_COUNT + source) * TIER_COUNT + target) * 2
-    return _times(_links(state), path[at], path[at + 1], block_count, now_s)[1]
+def first_stream(state: LinkState, instance: int) -> int:
+    """Number of the first stream of an instance in its network."""
+    return instance * STREAMS if state.is_shared else 0
 
 
 @njit(cache=True)
-def occupy_path(state: LinkState, first: int, second: int, account_row: int, block_count: int, now_s: float) -> float:
-    """Send `block_count` blocks over one link, or two (`second` is not -1); return when they have arrived."""
-    links = _links(state)
-    start_s, end_s = _times(links, first, second, block_count, now_s)
-    links[first, FREE_AT] = end_s
-    if second != NONE:
-        links[second, FREE_AT] = end_s
-    account = _accounts(state)
-    account[account_row, BLOCKS] += block_count
-    account[account_row, BUSY] += end_s - start_s
-    account[account_row, WAIT] += start_s - now_s
-    return end_s
+def pair_of(state: LinkState, source: int, target: int) -> int:
+    """Place of a pair of tiers among an instance's streams."""
+    return int(view_ints(state, state.pairs_at, state.pairs_rows)[source * TIER_COUNT + target])
 
 
 @njit(cache=True)
-def occupy(
-    state: LinkState, instance: int, source: int, target: int, cause: int, block_count: int, now_s: float
+def _account(state: LinkState, instance: int, source: int, target: int, cause: int) -> Floats:
+    return _accounts(state)[((instance * TIER_COUNT + source) * TIER_COUNT + target) * CAUSE_COUNT + cause]
+
+
+@njit(cache=True)
+def _work_s(state: LinkState, source: int, target: int, block_count: int) -> float:
+    return state.latency_s[source, target] + block_count * state.block_s[source, target]
+
+
+@njit(cache=True)
+def send(
+    state: LinkState,
+    n: Network,
+    instance: int,
+    source: int,
+    target: int,
+    cause: int,
+    block_count: int,
+    now_s: float,
 ) -> float:
-    """Move blocks of an instance between two of its tiers; return when they have arrived."""
-    path = view_ints(state, state.paths_at, state.paths_rows)
-    at = ((instance * TIER_COUNT + source) * TIER_COUNT + target) * 2
-    row = _account_row(instance, source, target, cause)
-    return occupy_path(state, path[at], path[at + 1], row, block_count, now_s)
+    """Queue blocks of an instance between two of its tiers; return the end of the transfer in its stream's work."""
+    stream = first_stream(state, instance) + pair_of(state, source, target)
+    work_s = _work_s(state, source, target, block_count)
+    end = add(n, stream, work_s, now_s)
+    account = _account(state, instance, source, target, cause)
+    account[BLOCKS] += block_count
+    account[BUSY] += work_s
+    account[WAIT] += max(arrival_s(n, stream, end - work_s) - now_s, 0.0)
+    return end
+
+
+@njit(cache=True)
+def free_from_s(state: LinkState, n: Network, instance: int, source: int, target: int) -> float:
+    """When all that an instance has sent from one tier to another will have arrived, if no speed changes."""
+    return free_s(n, first_stream(state, instance) + pair_of(state, source, target))
+
+
+@njit(cache=True)
+def would_arrive_s(
+    state: LinkState, n: Network, instance: int, source: int, target: int, block_count: int, now_s: float
+) -> float:
+    """When blocks would arrive if they were sent now, and no speed changed; nothing is moved."""
+    settle(n, now_s)
+    return max(free_from_s(state, n, instance, source, target), now_s) + _work_s(state, source, target, block_count)
 
 
 @njit(cache=True)
 def occupy_handoff(state: LinkState, source_instance: int, instance: int, block_count: int, now_s: float) -> float:
     """Send KV from one instance's NIC to another's; return when it has arrived."""
-    nics = view_ints(state, state.nics_at, state.nics_rows)
-    row = _account_row(instance, HBM, HBM, KV_HANDOFF)
-    return occupy_path(state, nics[2 * source_instance], nics[2 * instance + 1], row, block_count, now_s)
+    nics = _nics(state)
+    out, to = 2 * source_instance, 2 * instance + 1
+    start_s = max(now_s, nics[out, FREE_AT], nics[to, FREE_AT])
+    end_s = start_s + nics[out, LATENCY] + nics[to, LATENCY] + block_count * nics[out, PER_BLOCK]
+    nics[out, FREE_AT] = nics[to, FREE_AT] = end_s
+    account = _account(state, instance, HBM, HBM, KV_HANDOFF)
+    account[BLOCKS] += block_count
+    account[BUSY] += end_s - start_s
+    account[WAIT] += start_s - now_s
+    return end_s
 
 
 def block_time(key: tuple[str, str], constants: LinkConstants, block_bytes: float, pieces: int) -> tuple[float, float]:
@@ -125,60 +146,87 @@ def block_time(key: tuple[str, str], constants: LinkConstants, block_bytes: floa
 
 
 def make_links(
-    links: Mapping[tuple[str, str], LinkConstants],
-    capacity_blocks: Sequence[int],
+    constants: Mapping[tuple[str, str], LinkConstants],
+    has_tier: Sequence[bool],
     block_bytes: float,
     pieces_per_block: int,
-    ranks: int,
-    instance_count: int,
-    instances_per_node: int,
-    has_handoff: bool,
-) -> LinkState:
+    wiring: Wiring,
+) -> Links:
     """Make the links of a cluster, idle.
 
-    links: constants by (source tier, target tier); hbm to hbm is the hand-off. Each of an instance's `ranks` GPUs has
-    links of its own between HBM and DRAM and to other instances, over which it moves its share of a block; the links
-    to SSD are one per node. Raises InputError for an impossible constant, or a link that the tiers need and that is
-    not there.
+    constants: by (source tier, target tier) of a hop; hbm to hbm is the hand-off. has_tier: (4,) whether instances have
+    each tier. Raises InputError for an impossible constant, or a link that the tiers need and that is not there.
     """
-    rows: list[tuple[float, float, float]] = []
-    number: dict[tuple[tuple[str, str], int], int] = {}
-
-    def link(key: tuple[str, str], owner: int, share: float) -> int:
-        if key not in links:
-            raise InputError(f"link {' to '.join(key)}: no constants given, but the tiers and pools need it")
-        if (key, owner) not in number:
-            number[key, owner] = len(rows)
-            rows.append((0.0, *block_time(key, links[key], block_bytes * share, pieces_per_block)))
-        return number[key, owner]
-
-    paths = np.full((instance_count, len(TIERS), len(TIERS), 2), NONE, np.int32)
-    nics = np.full((instance_count, 2), NONE, np.int32)
-    if capacity_blocks[-1] > 0:
-        raise InputError("tiers: given a remote tier, expected none: no link leads there yet")
-    for i in range(instance_count):
-        for (source, target), hops in HOPS.items():
-            if all(capacity_blocks[tier] > 0 for tier in (source, target)):
-                for k, key in enumerate(hops):
-                    owner, share = (i, 1 / ranks) if key in PER_GPU else (i // instances_per_node, 1.0)
-                    paths[i, source, target, k] = link(key, owner, share)
-        if has_handoff:
-            nics[i] = link(HANDOFF, 2 * i, 1 / ranks), link(HANDOFF, 2 * i + 1, 1 / ranks)
-    return _record(rows, paths, nics, instance_count)
+    nic_times = (0.0, 0.0)
+    if wiring.has_handoff:
+        part_bytes = block_bytes * wiring.share
+        nic_times = block_time(HANDOFF, needed(constants, HANDOFF), part_bytes, pieces_per_block)
+    state = _record(wiring.instance_count, nic_times)
+    pairs = [(s, t) for s, t in HOPS if has_tier[s] and has_tier[t]]
+    full = {}
+    for source, target in pairs:
+        times = [_hop_time(constants, key, block_bytes, pieces_per_block, wiring) for key in HOPS[source, target]]
+        state.latency_s[source, target] = sum(latency_s for latency_s, _ in times)
+        state.block_s[source, target] = max(block_s for _, block_s in times)
+        full[source, target] = block_bytes / state.block_s[source, target]
+    state.is_shared, networks = _networks(constants, wiring, full)
+    return Links(state, networks, bool(state.is_shared))
 
 
-def _record(rows: list[tuple[float, float, float]], paths: Any, nics: Any, instance_count: int) -> LinkState:
-    accounts = instance_count * len(TIERS) * len(TIERS) * len(CAUSES)
-    arrays = {
-        "links": np.array(rows or [(0.0, 0.0, 0.0)]),
-        "paths": paths.ravel(),
-        "nics": nics.ravel(),
+def _networks(
+    constants: Mapping[tuple[str, str], LinkConstants], wiring: Wiring, full: Mapping[tuple[int, int], float]
+) -> tuple[bool, list[Network]]:
+    """Make one network of all instances if they share anything, else one of each."""
+
+    def streams(resources: Resources, instance: int) -> list[Stream]:
+        crossed = [resources.crossed(instance, hops) if pair in full else [] for pair, hops in HOPS.items()]
+        return [Stream(full.get(pair, 1.0), some) for pair, some in zip(HOPS, crossed, strict=True)]
+
+    instances = range(wiring.instance_count)
+    together = Resources(constants, wiring)
+    all_streams = [stream for i in instances for stream in streams(together, i)]
+    if together.are_shared:
+        return True, [make_network(all_streams, together.capacity)] * wiring.instance_count
+    networks = []
+    for i in instances:
+        own = Resources(constants, wiring)
+        networks.append(make_network(streams(own, i), own.capacity))
+    return False, networks
+
+
+def _hop_time(
+    constants: Mapping[tuple[str, str], LinkConstants],
+    key: tuple[str, str],
+    block_bytes: float,
+    pieces: int,
+    wiring: Wiring,
+) -> tuple[float, float]:
+    share = wiring.share if key in PER_GPU else 1.0
+    return block_time(key, needed(constants, key), block_bytes * share, pieces)
+
+
+_NUMBERS: list[tuple[Any, ...]] = [
+    ("is_shared", np.bool_),
+    ("latency_s", np.float64, (TIER_COUNT, TIER_COUNT)),
+    ("block_s", np.float64, (TIER_COUNT, TIER_COUNT)),
+]
+
+
+def _record(instance_count: int, nic_times: tuple[float, float] = (0.0, 0.0)) -> LinkState:
+    pairs = np.full((TIER_COUNT, TIER_COUNT), NONE, np.int32)
+    for k, pair in enumerate(HOPS):
+        pairs[pair] = k
+    accounts = instance_count * TIER_COUNT * TIER_COUNT * CAUSE_COUNT
+    arrays: dict[str, Any] = {
+        "pairs": pairs.ravel(),
+        "nics": np.tile([0.0, *nic_times], (2 * instance_count, 1)),
         "accounts": np.zeros((accounts, 3)),
+        "waiting": np.full((instance_count * STREAMS, 2), NONE, np.int32),
     }
-    return make_record([("instance_count", np.int64)], arrays)
+    return make_record(_NUMBERS, arrays)
 
 
-LINKS_TYPE = typeof(_record([], np.zeros((1, 4, 4, 2), np.int32), np.zeros((1, 2), np.int32), 1))
+LINKS_TYPE = typeof(_record(1))
 
 
 @njit(cache=True)
@@ -187,5 +235,8 @@ def _copy_accounts(state: LinkState) -> Floats:
 
 
 def accounts_of(state: LinkState) -> Floats:
-    """Blocks moved, busy and waiting seconds, (instances, tiers, tiers, causes, 3)."""
+    """Blocks moved, busy and waiting seconds, (instances, tiers, tiers, causes, 3).
+
+    busy: at full speed; waiting: behind others of the stream, by the speeds at the time.
+    """
     return _copy_accounts(state).reshape(-1, len(TIERS), len(TIERS), len(CAUSES), 3)

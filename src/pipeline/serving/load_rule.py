@@ -2,70 +2,68 @@
 
 from __future__ import annotations
 
+import numpy as np
 from numba import njit
 
 from pipeline.placement.base import ALWAYS_LOAD, ALWAYS_RECOMPUTE, DEADLINE
-from pipeline.placement.stack import DRAM, HBM, SSD
-from pipeline.placement.state import IN_HBM, where
+from pipeline.placement.lower import tier_with
+from pipeline.placement.state import DRAM, HBM, REMOTE, SSD, Ints
 from pipeline.predictor.step_time import look_up_step
 from pipeline.serving.blocks import known_tokens
-from pipeline.serving.link import arrival_s
+from pipeline.serving.link import would_arrive_s
 from pipeline.serving.state import Machine, Row, block_ids, int64, row_at, running
 
-IN_DRAM = 1 << DRAM
 ZERO, ONE = int64(0), int64(1)
+TIERS = REMOTE + 1
 
 
 @njit(cache=True)
 def taken(x: Machine, job: Row, run: int, now_s: float) -> int:
     """How many of the `run` leading blocks, each in some tier, the row is to take as hits; the rest it computes."""
     rule = x.stack.load_rule
-    if rule == ALWAYS_LOAD or job.remote_tokens > 0:
+    if job.remote_tokens > 0 or (rule == ALWAYS_LOAD and x.stack.least_load_tokens == 0):
         return run
-    in_hbm, above_ssd = _leading(x, job, run)
-    if in_hbm == run or rule == ALWAYS_RECOMPUTE:
-        return in_hbm
+    leading = np.zeros(TIERS, np.int64)
+    _lead(x, job, run, now_s, leading)
+    in_hbm = leading[HBM]
+    too_few = (run - in_hbm) * x.engine.block_tokens < x.stack.least_load_tokens
+    if in_hbm == run or rule == ALWAYS_RECOMPUTE or too_few:
+        return int(in_hbm)
+    if rule == ALWAYS_LOAD:
+        return run
     if rule == DEADLINE:
-        return run if _load_s(x, job, run, now_s) <= x.stack.deadline_s else in_hbm
+        return run if _load_s(x, job, run, now_s) <= x.stack.deadline_s else int(in_hbm)
     best, least_s = run, _cost_s(x, job, run, now_s)
-    for candidate in (above_ssd, in_hbm):
-        cost_s = _cost_s(x, job, candidate, now_s)
-        if cost_s < least_s:
-            best, least_s = candidate, cost_s
-    return best
+    for tier in range(SSD, HBM - 1, -1):
+        if leading[tier] < best:
+            cost_s = _cost_s(x, job, leading[tier], now_s)
+            if cost_s < least_s:
+                best, least_s = leading[tier], cost_s
+    return int(best)
 
 
 @njit(cache=True)
-def _leading(x: Machine, job: Row, run: int) -> tuple[int, int]:
-    """Leading blocks in HBM, and in HBM or DRAM."""
-    tiers_of, ids = where(x.stack), block_ids(x)
-    in_hbm = ZERO
-    while in_hbm < run and tiers_of[ids[job.chain_start + in_hbm]] & IN_HBM:
-        in_hbm += 1
-    above_ssd = in_hbm
-    while above_ssd < run and tiers_of[ids[job.chain_start + above_ssd]] & (IN_HBM | IN_DRAM):
-        above_ssd += 1
-    return in_hbm, above_ssd
+def _lead(x: Machine, job: Row, run: int, now_s: float, leading: Ints) -> None:
+    """Fill `leading` (4,): the leading blocks of the run that lie in each tier or a faster one."""
+    ids = block_ids(x)
+    k = ZERO
+    for tier in range(TIERS):
+        while k < run and tier_with(x.stack, x.tiers, ids[job.chain_start + k], now_s) <= tier:
+            k += 1
+        leading[tier] = k
 
 
 @njit(cache=True)
 def _load_s(x: Machine, job: Row, take: int, now_s: float) -> float:
     """Time until the blocks below HBM among the first `take` are there, behind what their links have to do already."""
-    tiers_of, ids = where(x.stack), block_ids(x)
-    dram, ssd = ZERO, ZERO
+    ids = block_ids(x)
+    below = np.zeros(TIERS, np.int64)
     for k in range(job.chain_start, job.chain_start + take):
-        if tiers_of[ids[k]] & IN_HBM == 0:
-            if tiers_of[ids[k]] & IN_DRAM:
-                dram += 1
-            else:
-                ssd += 1
-    if dram + ssd == 0:
-        return 0.0
-    end_s, before = now_s, x.engine.announced_blocks
-    if dram + before[DRAM] > 0:
-        end_s = arrival_s(x.links, x.engine.number, DRAM, HBM, dram + before[DRAM], now_s)
-    if ssd + before[SSD] > 0:  # last over the same link
-        end_s = arrival_s(x.links, x.engine.number, SSD, HBM, ssd + before[SSD], end_s)
+        below[tier_with(x.stack, x.tiers, ids[k], now_s)] += 1
+    end_s = now_s
+    for tier in range(DRAM, TIERS):
+        if below[tier] > 0:
+            end_s = max(end_s, would_arrive_s(x.links, x.network, x.engine.number, tier, HBM, below[tier], now_s))
     return end_s - now_s
 
 

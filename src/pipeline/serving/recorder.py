@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from pipeline import metrics, schema
 from pipeline.placement.base import CAUSES
-from pipeline.placement.stack import DRAM, HBM, REMOTE, SSD
+from pipeline.placement.state import DRAM, HBM, REMOTE, SSD
 from pipeline.serving.dispatch import ROLES
 from pipeline.serving.link import BLOCKS, BUSY, WAIT
 from pipeline.serving.scenario import SimulationOutput
@@ -150,7 +150,7 @@ def _tier_usage(output: SimulationOutput, cell_id: str) -> pa.Table:
             "cell_id": cell_id,
             "instance_id": np.repeat(np.arange(len(uses)), len(tiers)),
             "tier": np.tile(np.array(TIERS)[tiers], len(uses)),
-            "capacity_bytes": np.tile(np.array(scenario.capacity_blocks)[tiers] * scenario.block_bytes, len(uses)),
+            "capacity_bytes": column("capacity_blocks", scenario.block_bytes),
             "lookup_tokens": column("lookup_blocks", scenario.trace.block_tokens),
             "hit_tokens": column("hit_blocks", scenario.trace.block_tokens),
             "evicted_blocks": column("evicted_blocks", 1),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from pipeline.predictor.step_table import StepTable
 from pipeline.routing.base import Router
 from pipeline.routing.length import LengthPredictor
 from pipeline.serving.state import Floats, Ints, Rows
+from pipeline.serving.wiring import NO_LIMITS, LinkLimits
 from pipeline.trace.request_trace import RequestTrace
 from pipeline.values import Cluster, Engine, Model, Role, Slo
 
@@ -24,10 +25,12 @@ from pipeline.values import Cluster, Engine, Model, Role, Slo
 class Scenario:
     """One simulation: traffic, plant, and router.
 
-    capacity_blocks: blocks of `trace.block_tokens` tokens that an instance holds in each tier, (4,) as TIERS.
+    capacity_blocks: blocks of `trace.block_tokens` tokens that an instance holds in each tier, (4,) as TIERS; a tier
+    that several share holds so many for each of them. shared_by: node or cluster, by the name of such a tier.
     step_table: times of the plant. links: constants by (source tier, target tier); hbm to hbm is the hand-off.
-    instances_per_node: that share the links to SSD. prefill_s_per_token, decode_s_per_token: the router's own constants
-    (tau). timeline_interval_s: length of an interval; null: what gives 200 to 400 of them.
+    instances_per_node: that share its drives. prefill_s_per_token, decode_s_per_token: the router's own constants
+    (tau). link_limits: what links share beside that. hbm_bytes_per_s: of a GPU, which transfers take a part of from
+    decoding; null: they do not. timeline_interval_s: length of an interval; null: what gives 200 to 400 of them.
     """
 
     trace: RequestTrace
@@ -46,6 +49,9 @@ class Scenario:
     decode_s_per_token: float
     slo: Slo
     seed: int
+    shared_by: Mapping[str, str] = field(default_factory=dict)
+    link_limits: LinkLimits = NO_LIMITS
+    hbm_bytes_per_s: float | None = None
     timeline_interval_s: float | None = None
 
     @property
@@ -89,8 +95,9 @@ class Decisions:
 
 @dataclass(frozen=True)
 class InstanceUse:
-    """How one instance was used. Tiers: (4,). batch_s: (max_running + 1,) time by running requests.
+    """How one instance was used.
 
+    Tiers: (4,); of one that several share, its part. batch_s: (max_running + 1,) time by running requests.
     moved_blocks: (4, 4, causes) by source tier, target tier and cause. blocks_left: still in use at the end; problems:
     broken invariants of its blocks. bins: (k, 4) integrals over intervals of bin_s seconds of waiting requests, running
     requests and used KV blocks, and output tokens.
@@ -99,8 +106,9 @@ class InstanceUse:
     lookup_blocks: Ints
     hit_blocks: Ints
     evicted_blocks: Ints
+    capacity_blocks: Floats
     mean_used_blocks: Floats
-    peak_used_blocks: Ints
+    peak_used_blocks: Floats
     moved_blocks: Ints
     blocks_left: int
     problems: Sequence[str]

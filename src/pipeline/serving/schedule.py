@@ -11,8 +11,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from pipeline.placement.stack import DRAM, HBM, SSD, acquire, can_hold, record_misses, reserve
-from pipeline.placement.state import IN_HBM, where
+from pipeline.placement.stack import acquire, can_hold, record_misses, reserve
+from pipeline.placement.state import DRAM, HBM, IN_HBM, REMOTE, SSD, where
 from pipeline.serving.blocks import (
     blocks_for,
     cache_full,
@@ -26,7 +26,7 @@ from pipeline.serving.blocks import (
 from pipeline.serving.load_rule import taken
 from pipeline.serving.queues import comes_before, enqueue, push_back, push_front, remove
 from pipeline.serving.state import (
-    LOAD,
+    HANDOFF,
     LOADING,
     NONE,
     READY,
@@ -42,9 +42,8 @@ from pipeline.serving.state import (
     scheduled,
     write_log,
 )
-from pipeline.values import TIERS
+from pipeline.serving.transfers import start_load
 
-REMOTE_LOAD = len(TIERS) - 1
 REFUSED, RUNS, LOADS = range(3)
 
 
@@ -171,12 +170,12 @@ def _let_in(x: Machine, job: Row, row: int, now_s: float) -> int:
     """Say whether there is room for all tokens that exist of the row; if so, give it its prefix."""
     needed = blocks_for(known_tokens(job), x.engine.block_tokens)
     if job.status == READY:
-        return RUNS if can_hold(x.stack, needed - job.cached_blocks - job.private_blocks) else REFUSED
-    found, pinned, looked_up = leading_hits(x, job)
+        return RUNS if can_hold(x.stack, x.tiers, needed - job.cached_blocks - job.private_blocks) else REFUSED
+    found, pinned, looked_up = leading_hits(x, job, now_s)
     run = taken(x, job, found, now_s)
     if run < found:
         pinned = pinned_among(x, job, run)
-    if not can_hold(x.stack, needed - pinned):
+    if not can_hold(x.stack, x.tiers, needed - pinned):
         return REFUSED
     return LOADS if _take_prefix(x, job, row, run, looked_up, now_s) else RUNS
 
@@ -186,29 +185,29 @@ def _take_prefix(x: Machine, job: Row, row: int, run: int, looked_up: int, now_s
     """Give the row its `run` leading hits; True if it must wait for some of them to arrive."""
     shared = pending_loader(x, job, run)
     _mark_loading(x, job, row, run)
-    _, hbm, dram, ssd = acquire(x.stack, x.policies, block_ids(x), job.chain_start, run, now_s)
+    _, hbm, dram, ssd, remote = acquire(x.stack, x.tiers, block_ids(x), job.chain_start, run, now_s)
     record_misses(x.stack, looked_up - run)
     job.cached_blocks = run
     job.computed_tokens = run * x.engine.block_tokens
-    job.load_blocks[DRAM], job.load_blocks[SSD] = dram, ssd
     if np.isnan(job.scheduled_s):
         job.scheduled_s = now_s
-        for tier, blocks in ((HBM, hbm), (DRAM, dram), (SSD, ssd)):
+        for tier, blocks in ((HBM, hbm), (DRAM, dram), (SSD, ssd), (REMOTE, remote)):
             job.hit_tokens[tier] = blocks * x.engine.block_tokens
+    for tier, blocks in ((DRAM, dram), (SSD, ssd), (REMOTE, remote)):
+        if blocks > 0:
+            start_load(x, job, row, tier, blocks, now_s)
     if job.remote_tokens > 0:
-        missing = blocks_for(job.remote_tokens, x.engine.block_tokens) - run
-        reserve(x.stack, x.policies, missing, now_s)
-        job.private_blocks = missing
-        job.load_blocks[REMOTE_LOAD] = missing
-    loads = dram + ssd > 0 or job.remote_tokens > 0
+        job.handoff_blocks = blocks_for(job.remote_tokens, x.engine.block_tokens) - run
+        reserve(x.stack, x.tiers, job.handoff_blocks, now_s)
+        job.private_blocks = job.handoff_blocks
+        job.loads_left += 1
+        x.engine.handoff_count += 1
+        write_log(x.log, HANDOFF, row, x.engine.number, now_s)
     job.waits_for = shared
-    job.awaited_loads = int(loads) + int(shared != NONE)
-    if loads:
+    job.awaited_loads = int(job.loads_left > 0) + int(shared != NONE)
+    if job.loads_left > 0:
         job.load_order = x.engine.load_count
         x.engine.load_count += 1
-        x.engine.announced_blocks[DRAM] += dram
-        x.engine.announced_blocks[SSD] += ssd
-        write_log(x.log, LOAD, row, x.engine.number, now_s)
     if job.awaited_loads > 0:
         job.load_start_s = now_s
     return job.awaited_loads > 0

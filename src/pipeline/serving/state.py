@@ -14,7 +14,7 @@ from numba import njit, typeof
 from numba.np.numpy_support import carray
 from numpy.typing import NDArray
 
-from pipeline.placement.stack import Stack, StackPolicies
+from pipeline.placement.state import Stack, StackTiers
 from pipeline.records import ints_at, make_header, make_record, record_at, view_float_table, view_ints
 from pipeline.values import TIERS
 
@@ -30,7 +30,7 @@ int64: Any = np.int64
 WAITING, READY, LOADING, RUNNING, HELD, DONE, ABSENT = map(int64, range(7))
 """Where a row stands. The first three are queues; HELD: done, but its blocks are still needed; ABSENT: not come yet."""
 QUEUES = 3
-FIRST_TOKEN, COMPLETED, LOAD = map(int64, range(3))
+FIRST_TOKEN, COMPLETED, HANDOFF = map(int64, range(3))
 """What the log tells of."""
 QUEUED, IN_BATCH, KV_BLOCKS, TOKENS = range(4)
 """What is observed of an engine: waiting requests, running requests, blocks in use; tokens put out."""
@@ -54,15 +54,19 @@ ROW = np.dtype(
         ("arrival_s", np.float64),
         # When the engine took it from its input: the first boundary between steps from its arrival on.
         ("taken_s", np.float64),
-        # Progress. computed_tokens have KV; cached_blocks: pinned blocks of its chain; load_blocks: on their way by
-        # source tier, those of another instance as the last; waits_for: row whose load it shares; awaited_loads: its
-        # own and that one, while under way; next_row: in a queue.
+        # Progress. computed_tokens have KV; cached_blocks: pinned blocks of its chain; handoff_blocks: on their way
+        # from another instance; load_end, next_load: by source tier, where its load ends in the work of the stream, and
+        # who waits for that stream next; loads_left: of its own, by stream; waits_for: row whose load it shares;
+        # awaited_loads: its own, all together, and that one, while under way; next_row: in a queue.
         ("status", np.int64),
         ("computed_tokens", np.int64),
         ("generated_tokens", np.int64),
         ("cached_blocks", np.int64),
         ("private_blocks", np.int64),
-        ("load_blocks", np.int64, _TIERS),
+        ("handoff_blocks", np.int64),
+        ("load_end", np.float64, _TIERS),
+        ("next_load", np.int64, _TIERS),
+        ("loads_left", np.int64),
         ("waits_for", np.int64),
         ("awaited_loads", np.int64),
         ("load_order", np.int64),
@@ -83,14 +87,17 @@ ROW = np.dtype(
 
 _ENGINE: list[tuple[Any, ...]] = [
     # Limits. max_idle_steps: more steps than that without completing a request are an error; poll_s: between two
-    # polls; coasts: runs of mere decoding are done in one go; plans_ahead: async scheduling; ranks: rows may differ in
-    # rank; preempts_by_rank: who has the highest is preempted, not who was admitted last.
+    # polls; hbm_bytes_per_s: of all ranks, 0 if transfers are not to slow steps down; weights_read_s, token_read_s: to
+    # read all weights, and a token's KV, from it; coasts: runs of mere decoding are done in one go; plans_ahead: async
+    # scheduling; ranks: rows may differ in rank; preempts_by_rank: who has the highest is preempted, not who was
+    # admitted last.
     ("number", np.int64),
     ("max_running", np.int64),
     ("max_batched_tokens", np.int64),
     ("block_tokens", np.int64),
     ("max_idle_steps", np.int64),
     ("poll_s", np.float64),
+    *((name, np.float64) for name in ("hbm_bytes_per_s", "weights_read_s", "token_read_s")),
     ("coasts", np.int64),
     ("plans_ahead", np.bool_),
     ("ranks", np.bool_),
@@ -98,8 +105,7 @@ _ENGINE: list[tuple[Any, ...]] = [
     # Queues and batch. clock_s: start of the next step, inf while there is nothing to do; decoding: every running row
     # has put out a token and lacks the next; blocked: the head of the queue did not fit, and nothing has changed since;
     # planned: `scheduled` already holds the next step; coasting: in a run of steps that only decode, see below; until
-    # quiet_s at least nothing comes of it but more tokens for the same requests; announced_blocks: by source tier, of
-    # loads that have begun but are not on their links yet.
+    # quiet_s at least nothing comes of it but more tokens for the same requests; load_count, handoff_count: begun.
     ("clock_s", np.float64),
     ("head", np.int64, (QUEUES,)),
     ("tail", np.int64, (QUEUES,)),
@@ -111,8 +117,7 @@ _ENGINE: list[tuple[Any, ...]] = [
     ("coasting", np.bool_),
     ("quiet_s", np.float64),
     ("load_count", np.int64),
-    ("announced_blocks", np.int64, _TIERS),
-    ("evicted_seen", np.int64),
+    ("handoff_count", np.int64),
     ("idle_steps", np.int64),
     # Totals. outside_s: the part of step_s that lies outside the profiled range.
     ("step_count", np.int64),
@@ -157,11 +162,12 @@ class Machine(NamedTuple):
 
     engine: Engine
     stack: Stack
-    policies: StackPolicies
+    tiers: StackTiers
     rows: int
     ids: int
     id_count: int
     links: Any
+    network: Any
     log: Any
     table: Any
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.placement.stack import HBM
+from pipeline.placement.state import HBM
 from pipeline.serving.scenario import Scenario
 from pipeline.serving.state import NONE, Floats, Ints, Rows, make_rows
 from pipeline.spec import InputError

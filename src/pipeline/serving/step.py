@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from pipeline.placement.lower import write_listed
 from pipeline.predictor.step_time import look_up_step
 from pipeline.serving.blocks import charge_moves, give_back, known_tokens, used_blocks
 from pipeline.serving.observe import observe
@@ -23,6 +24,7 @@ from pipeline.serving.state import (
     scheduled,
     write_log,
 )
+from pipeline.serving.transfers import dma_share, slowed_s
 
 ZERO = int64(0)
 
@@ -33,13 +35,14 @@ def step(x: Machine) -> float:
 
     With async scheduling this step was planned when the one before it began, and the next is planned now: all that is
     known of this one by then is that each of its requests puts out a token at its end.
-    Returns when others must hear of something in it (a load, the end of an awaited request), else infinity.
+    Returns when others must hear of something in it (a hand-off, the end of an awaited request), else infinity.
     """
     engine = x.engine
     now_s = engine.clock_s
-    loads = engine.load_count
+    handoffs = engine.handoff_count
     if engine.plans_ahead:
         _release_ended(x, now_s)
+    write_listed(x.stack, x.tiers, now_s)
     busy = engine.planned or schedule(x, now_s)
     engine.planned = False
     charge_moves(x, now_s)
@@ -48,18 +51,18 @@ def step(x: Machine) -> float:
     engine.decoding = 0
     heard_s = np.inf
     if busy:
-        engine.clock_s = now_s + _duration_s(x)
+        engine.clock_s = now_s + _duration_s(x, now_s)
         if _finish(x, engine.clock_s):
             heard_s = engine.clock_s
         if engine.plans_ahead:
             engine.planned = schedule(x, now_s)
             charge_moves(x, now_s)
             observe(engine, now_s, used_blocks(x.stack))
-    return min(heard_s, now_s) if engine.load_count > loads else heard_s
+    return min(heard_s, now_s) if engine.handoff_count > handoffs else heard_s
 
 
 @njit(cache=True)
-def _duration_s(x: Machine) -> float:
+def _duration_s(x: Machine, now_s: float) -> float:
     batch, tokens = running(x.engine), scheduled(x.engine)
     prefill, decodes, context, sequences, squares, most = ZERO, ZERO, ZERO, ZERO, ZERO, ZERO
     pairs = 0.0
@@ -80,6 +83,7 @@ def _duration_s(x: Machine) -> float:
         sequences += 1  # logits are computed of an unfinished prompt too, and thrown away
     time_s, outside_s = look_up_step(x.table, prefill, pairs, decodes, float(context), sequences, squares, most)
     check_duration(time_s)
+    time_s += slowed_s(x.engine, dma_share(x, now_s), time_s, context)
     count_steps(x.engine, 1)
     x.engine.step_s += time_s
     x.engine.outside_s += outside_s

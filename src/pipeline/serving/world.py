@@ -11,48 +11,71 @@ from numba import njit
 from numba.np.numpy_support import carray
 
 from pipeline.eviction.base import PolicyFunctions
-from pipeline.placement.base import ONBOARD
-from pipeline.placement.stack import DRAM, HBM, SSD, StackPolicies, account
+from pipeline.placement.lower import write_listed
+from pipeline.placement.stack import account
+from pipeline.placement.state import StackTiers
 from pipeline.records import ints_at
 from pipeline.serving import agenda
-from pipeline.serving.agenda import ENGINE, clock_s, fill, second_s
+from pipeline.serving.agenda import ENGINE, OWN_NETWORK, clock_s, fill, second_s
 from pipeline.serving.blocks import charge_moves, give_back, used_blocks
 from pipeline.serving.coast import can_coast, coast, end_run
-from pipeline.serving.link import occupy, occupy_handoff
+from pipeline.serving.link import occupy_handoff
 from pipeline.serving.observe import observe, read_poll
-from pipeline.serving.packed import engine_at, links_at, log_at, policy_at, stack_at, table_at
+from pipeline.serving.packed import engine_at, links_at, log_at, network_at, policy_at, stack_at, table_at, tier_at
 from pipeline.serving.queues import enqueue
-from pipeline.serving.schedule import REMOTE_LOAD, arrived
-from pipeline.serving.state import DONE, WAITING, Ints, Machine, log_has_room, row_at, written
+from pipeline.serving.schedule import arrived
+from pipeline.serving.state import DONE, NONE, WAITING, Ints, Machine, log_has_room, row_at, written
 from pipeline.serving.step import step
+from pipeline.serving.transfers import may_start_s, next_arrived
 
 World = Ints
-STACK, TABLE, ROWS, IDS, ID_COUNT, LINKS, LOG, AGENDA = 1, *range(11, 18)
-HBM_POLICY, INSERT = 2, 6
-"""Columns: addresses, and a length. From HBM_POLICY on one a tier; from INSERT on a policy's functions."""
+STACK, NETWORK, TIER, POLICY, FUNCTIONS, TABLE, ROWS, IDS, ID_COUNT, LINKS, LOG, AGENDA = 2, 3, 4, 8, 12, *range(17, 24)
+"""Columns after those of the agenda: addresses, and a length. From TIER and POLICY on one a tier; FUNCTIONS: of the
+policy."""
 
 
 @njit(inline="always")
 def _machine(world: World, i: int) -> Machine:
     at = world[i]
-    p, f = HBM_POLICY, INSERT
+    t, p, f = TIER, POLICY, FUNCTIONS
+    records = (tier_at(at[t]), tier_at(at[t + 1]), tier_at(at[t + 2]), tier_at(at[t + 3]))
     states = (policy_at(at[p]), policy_at(at[p + 1]), policy_at(at[p + 2]), policy_at(at[p + 3]))
-    policies = StackPolicies(states, PolicyFunctions(at[f], at[f + 1], at[f + 2], at[f + 3], at[f + 4]))
+    tiers = StackTiers(records, states, PolicyFunctions(at[f], at[f + 1], at[f + 2], at[f + 3], at[f + 4]))
     engine, stack, links, log = engine_at(at[ENGINE]), stack_at(at[STACK]), links_at(at[LINKS]), log_at(at[LOG])
-    return Machine(engine, stack, policies, at[ROWS], at[IDS], at[ID_COUNT], links, log, table_at(at[TABLE]))
+    network, table = network_at(at[NETWORK]), table_at(at[TABLE])
+    return Machine(engine, stack, tiers, at[ROWS], at[IDS], at[ID_COUNT], links, network, log, table)
 
 
 @njit(cache=True)
 def _run(world: World, i: int, limit_s: float) -> float:
-    """Do the steps of instance i that start before the limit, up to one of which others must hear; return when."""
+    """Do what happens at instance i before the limit, up to a step of which others must hear; return when.
+
+    In a network that is shared, loads that arrive are not its business, and it goes no further than to the next one.
+    """
     x = _machine(world, i)
     heard_s = np.inf
-    while x.engine.clock_s < limit_s and log_has_room(x.log):
+    while log_has_room(x.log):
+        look_s = x.network.look_s
+        if world[i, OWN_NETWORK] == 0:
+            limit_s = min(limit_s, look_s)
+        elif look_s <= x.engine.clock_s:
+            if look_s >= limit_s:
+                break
+            _take_arrivals(x, look_s)
+            continue
+        if not x.engine.clock_s < limit_s:
+            break
+        start_s = may_start_s(x, x.engine.clock_s)
+        if start_s > x.engine.clock_s:
+            if x.engine.coasting:
+                end_run(x)
+            x.engine.clock_s = start_s
+            continue
         if can_coast(x):
-            if coast(x, limit_s):
-                break
-            if x.engine.clock_s >= limit_s:
-                break
+            if coast(x, min(limit_s, look_s)):
+                continue
+            if not x.engine.clock_s < min(limit_s, look_s) or may_start_s(x, x.engine.clock_s) > x.engine.clock_s:
+                continue
         elif x.engine.coasting:
             end_run(x)
         heard_s = min(heard_s, step(x))
@@ -61,8 +84,18 @@ def _run(world: World, i: int, limit_s: float) -> float:
 
 
 @njit(cache=True)
+def _take_arrivals(x: Machine, now_s: float) -> None:
+    """Let the rows of an instance go on whose loads have arrived."""
+    row = next_arrived(x, now_s)
+    while row != NONE:
+        arrived(x, row, now_s)
+        _wake(x, now_s)
+        row = next_arrived(x, now_s)
+
+
+@njit(cache=True)
 def advance(world: World, coupled: bool, limit_s: float) -> tuple[float, int]:
-    """Do every step that starts before the limit; return the start of the first that is left, and entries in the log.
+    """Do all that happens before the limit; return when the first thing happens that is left, and entries in the log.
 
     Stops early at what others must hear of: it stands in the log, and no step that it could reach has been done. Where
     instances are coupled, all stop there; else only the one concerned, and one of which nothing will be heard before
@@ -73,20 +106,29 @@ def advance(world: World, coupled: bool, limit_s: float) -> tuple[float, int]:
     if not coupled:
         first_s = np.inf
         for i in range(world.shape[0]):
-            engine = engine_at(world[i, ENGINE])
-            if engine.clock_s < limit_s:
+            next_s = clock_s(world, i)
+            if next_s < limit_s:
+                engine = engine_at(world[i, ENGINE])
                 if engine.coasting and limit_s <= engine.quiet_s:
                     first_s = min(first_s, limit_s)
                     continue
                 _run(world, i, limit_s)
-            first_s = min(first_s, engine.clock_s)
+                next_s = clock_s(world, i)
+            first_s = min(first_s, next_s)
         return first_s, written(log)
     heap = carray(ints_at(world[0, AGENDA]), (world.shape[0],))
     fill(world, heap)
+    network, is_shared = network_at(world[0, NETWORK]), world[0, OWN_NETWORK] == 0
     while True:
         first_s = clock_s(world, heap[0])
-        if not (first_s < limit_s and log_has_room(log)):
-            return first_s, written(log)
+        look_s = network.look_s if is_shared else np.inf
+        if not (min(first_s, look_s) < limit_s and log_has_room(log)):
+            return min(first_s, look_s), written(log)
+        if look_s <= first_s:
+            for i in range(world.shape[0]):
+                _take_arrivals(_machine(world, i), look_s)
+            fill(world, heap)
+            continue
         # One step at least where two start together, the lower number first.
         next_s = max(second_s(world, heap), np.nextafter(first_s, np.inf))
         limit_s = min(limit_s, _run(world, heap[0], min(limit_s, next_s)))
@@ -96,7 +138,7 @@ def advance(world: World, coupled: bool, limit_s: float) -> tuple[float, int]:
 @njit(cache=True)
 def _catch_up(world: World, i: int, now_s: float) -> None:
     """Do the steps of instance i that `advance` has left."""
-    if engine_at(world[i, ENGINE]).clock_s < now_s:
+    if clock_s(world, i) < now_s:
         _run(world, i, now_s)
 
 
@@ -122,12 +164,14 @@ def submit(world: World, i: int, row: int, now_s: float) -> None:
 
 
 @njit(cache=True)
-def loaded(world: World, i: int, row: int, now_s: float) -> None:
-    """Tell instance i that what the row was loading has arrived."""
-    _catch_up(world, i, now_s)
+def handed_off(world: World, i: int, row: int, now_s: float) -> None:
+    """Tell instance i that the row's KV has come from another instance."""
     x = _machine(world, i)
-    arrived(x, row, now_s)
-    _wake(x, now_s)
+    job = row_at(x.rows, row)
+    job.loads_left -= 1
+    if job.loads_left == 0:
+        arrived(x, row, now_s)
+        _wake(x, now_s)
 
 
 @njit(cache=True)
@@ -150,24 +194,13 @@ def begin_decode(world: World, i: int, row: int, now_s: float) -> None:
 
 
 @njit(cache=True)
-def load(world: World, i: int, source_instance: int, row: int, now_s: float) -> tuple[float, float]:
-    """Start moving what a row at instance i waits for, from lower tiers and from another instance.
-
-    Returns when all has arrived, and when the KV has left the other instance, NaN if none came from there.
-    """
+def hand_off(world: World, i: int, source_instance: int, row: int, now_s: float) -> float:
+    """Start moving a row's KV from another instance to instance i; return when it is there."""
     x = _machine(world, i)
     job = row_at(x.rows, row)
-    arrived_s, left_s = now_s, np.nan
-    for tier in (DRAM, SSD):
-        if job.load_blocks[tier] > 0:
-            x.engine.announced_blocks[tier] -= job.load_blocks[tier]
-            arrived_s = max(arrived_s, occupy(x.links, i, tier, HBM, ONBOARD, job.load_blocks[tier], now_s))
-    if job.remote_tokens > 0:
-        left_s = now_s
-        if job.load_blocks[REMOTE_LOAD] > 0:
-            left_s = occupy_handoff(x.links, source_instance, i, job.load_blocks[REMOTE_LOAD], now_s)
-        arrived_s = max(arrived_s, left_s)
-    return arrived_s, left_s
+    if job.handoff_blocks == 0:
+        return now_s
+    return occupy_handoff(x.links, source_instance, i, job.handoff_blocks, now_s)
 
 
 @njit(cache=True)
@@ -193,6 +226,7 @@ def close(world: World, end_s: float) -> None:
     """Settle all accounts up to the end of the simulation."""
     for i in range(world.shape[0]):
         x = _machine(world, i)
+        write_listed(x.stack, x.tiers, end_s)
         charge_moves(x, end_s)
-        account(x.stack, end_s)
+        account(x.tiers, end_s)
         observe(x.engine, end_s, used_blocks(x.stack))
