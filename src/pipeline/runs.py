@@ -78,7 +78,7 @@ def scenario_of(cell: Cell, trace: RequestTrace, plant: Plant) -> Scenario:
         decode_s_per_token=taus.decode_s_per_token,
         slo=cell.slo,
         seed=cell.seed,
-        shared_by=dict(cell.tiers.shared_by),
+        shared_by={tier: str(scope) for tier, scope in cell.tiers.shared_by.items()},
         link_limits=_limits(cell.hardware.shared),
         hbm_bytes_per_s=cell.hardware.hbm_bytes_per_s.value,
     )

@@ -86,9 +86,11 @@ def coast(x: Machine, limit_s: float) -> bool:
             if not goes_on:
                 break
             observe(engine, engine.clock_s, used_blocks(x.stack))
-        charge_moves(x, engine.clock_s)
-        last, stop_s = _until(x, limit_s)
         share = dma_share(x, engine.clock_s)
+        charge_moves(x, engine.clock_s)
+        if not engine.plans_ahead:
+            share = dma_share(x, engine.clock_s)
+        last, stop_s = _until(x, limit_s)
         if is_joint(x.table):
             _decode_jointly(x, last, stop_s, share)
         else:

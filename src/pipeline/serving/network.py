@@ -279,7 +279,7 @@ def _is_stopped(n: Network, stream: int) -> bool:
 
 
 @njit(cache=True)
-def _look_ahead(n: Network) -> None:
+def _look_ahead(n: Any) -> None:
     """Find when the next stream runs dry, and when to look for what someone waits for."""
     rows, active = streams(n), _active(n)
     n.change_s = np.inf
@@ -292,8 +292,7 @@ def _look_ahead(n: Network) -> None:
     for stream in range(rows.shape[0]):
         if rows[stream, AWAITED] < np.inf:
             n.look_s = min(n.look_s, arrival_s(n, stream, float(rows[stream, AWAITED])))
-    if n.change_s < n.look_s:
-        n.look_s = n.change_s
+    n.look_s = min(n.look_s, n.change_s)
 
 
 @njit(cache=True)

@@ -44,8 +44,9 @@ def step(x: Machine) -> float:
         _release_ended(x, now_s)
     write_listed(x.stack, x.tiers, now_s)
     busy = engine.planned or schedule(x, now_s)
+    if not engine.planned:  # else what moves now moves for the next plan
+        charge_moves(x, now_s)
     engine.planned = False
-    charge_moves(x, now_s)
     observe(engine, now_s, used_blocks(x.stack))
     engine.clock_s = np.inf
     engine.decoding = 0
