@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 
 from pipeline.eviction.base import EvictionPolicy
 from pipeline.hardware.base import LinkConstants
+from pipeline.model import Model
 from pipeline.placement.base import Placement
 from pipeline.predictor.step_table import StepTable
 from pipeline.routing.base import Router
 from pipeline.routing.length import LengthPredictor
 from pipeline.serving.state import Floats, Ints, Rows
 from pipeline.trace.request_trace import RequestTrace
-from pipeline.values import Cluster, Engine, Model, Role, Slo
+from pipeline.values import Cluster, Engine, Role, Slo
 
 
 @dataclass(frozen=True)
