@@ -9,9 +9,9 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from pipeline.hardware.spec import Hardware
+from pipeline.model import Model
 from pipeline.predictor.base import Predictor
 from pipeline.spec import build
-from pipeline.values import Model
 
 CONF = Path(__file__).parents[1] / "conf"
 HARDWARE = sorted(file.stem for file in (CONF / "hardware").glob("*.yaml") if not file.name.startswith("_"))

@@ -12,6 +12,7 @@ import yaml
 
 from pipeline.eviction.base import EvictionPolicy
 from pipeline.hardware.base import LinkConstants
+from pipeline.model import Model
 from pipeline.placement.base import Placement
 from pipeline.predictor.step_table import linear_step_table
 from pipeline.routing.base import Router
@@ -19,7 +20,7 @@ from pipeline.routing.length import LengthPredictor
 from pipeline.serving.scenario import Scenario
 from pipeline.spec import Spec, build
 from pipeline.trace.request_trace import RequestTrace
-from pipeline.values import Cluster, Engine, Model, Pool, Slo
+from pipeline.values import Cluster, Engine, Pool, Slo
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
 KV_BYTES_PER_TOKEN = 4.0

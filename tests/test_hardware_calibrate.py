@@ -89,8 +89,8 @@ def test_scaling_keeps_the_efficiency_of_the_reference() -> None:
 @pytest.mark.parametrize(
     ("model", "ranks", "message"),
     [
-        ("llama3_1_8b", 3, "given 3, but llama3_1_8b has 32 heads and 8 KV heads; allowed: 1, 2, 4, 8"),
-        ("qwen2_5_3b", 4, "given 4, but qwen2_5_3b has 16 heads and 2 KV heads; allowed: 1, 2"),
+        ("llama3_1_8b", 3, "given 3, but llama3_1_8b has 32 heads and 8 KV heads; allowed: 1, 2, 4, 8, 16, 32"),
+        ("qwen2_5_3b", 32, "given 32, but qwen2_5_3b has 16 heads and 2 KV heads; allowed: 1, 2, 4, 8, 16"),
         ("llama3_1_70b", 1, "the weights of llama3_1_70b take 1.41e+11 bytes and 1 x h100_sxm_datasheet hold 8.59e+10"),
     ],
 )

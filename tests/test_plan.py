@@ -130,7 +130,7 @@ def test_a_change_makes_new_exactly_what_depends_on_it(setting: str, expected: d
             "hardware.dram_link.bandwidth_bytes_per_s.value=1.25e13",
             "hardware.dram_link.bandwidth_bytes_per_s: given 1.25e+13, but pcie_gen5_x16 carries at most 6.4e+10",
         ),
-        ("tiers.dram_bytes=1", "tiers.dram_bytes: given 1 bytes, which hold no block of 64 tokens"),
+        ("tiers.dram_bytes=1", "tiers.dram_bytes: given 1 bytes for an instance, which hold no block of 64 tokens"),
         ("tiers.dram_bytes=-1", "tiers.dram_bytes: given -1"),
         ("trace=mooncake_file", "trace.path: missing"),
         ("trace=mooncake_file trace.path=/no/such/file", "given '/no/such/file', but there is no such file"),

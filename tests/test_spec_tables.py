@@ -9,14 +9,15 @@ import pyarrow as pa
 import pytest
 
 from pipeline import metrics, tables
+from pipeline.model import Model
 from pipeline.parse import plan_of
 from pipeline.schema import TABLES, TIMELINE
 from pipeline.spec import InputError, build
-from pipeline.values import Engine, Load, Model, Slo
+from pipeline.values import Engine, Load, Slo
 
 SLO = {"_target_": "pipeline.values.Slo", "name": "x", "ttft_ms": 100, "tpot_ms": 10}
 LLAMA_70B = {
-    "_target_": "pipeline.values.Model",
+    "_target_": "pipeline.model.Model",
     "name": "m",
     "architecture": "LlamaForCausalLM",
     "hidden": 8192,
@@ -208,7 +209,7 @@ def test_metrics_by_hand() -> None:
     ("setting", "message"),
     [
         ("tiers.dram_bytes=1e30", "tiers.dram_bytes: given 1e\\+30"),
-        ("tiers=shape_1_8_64 tiers.shape=[1,8,1e20]", "tiers.shape: given"),
+        ("tiers=shape_1_8_64 tiers.shape=[1,8,1e20,0]", "tiers.shape: given"),
         ("load.share_of_capacity_ratio=70", "load.share_of_capacity_ratio: given 70"),
     ],
 )

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from pipeline.eviction.base import EvictionPolicy
 from pipeline.hardware.spec import Hardware
+from pipeline.model import Model
 from pipeline.placement.base import Placement
 from pipeline.placement.capacity import capacity_blocks
 from pipeline.placement.tiers import Tiers
@@ -20,7 +21,7 @@ from pipeline.routing.base import Router
 from pipeline.routing.length import LengthPredictor
 from pipeline.spec import InputError, Seed, Spec, build
 from pipeline.trace.base import TraceSource
-from pipeline.values import Cluster, Engine, Load, Model, Slo
+from pipeline.values import Cluster, Engine, Load, Slo
 
 
 class Cell(Spec):
@@ -58,6 +59,7 @@ class Cell(Spec):
             ) from exc
         try:
             cell.model.check_tensor_parallel(cell.engine.tensor_parallel)
+            cell.hardware.source.check_model(cell.model)
             cell.capacity_blocks(cell.trace.block_tokens)
         except ValueError as exc:
             raise InputError(str(exc)) from exc

@@ -1,4 +1,4 @@
-"""Plain values of a scenario: model shape, engine limits, tier sizes, cluster, SLO, prices, load."""
+"""Plain values of a scenario: engine limits, tier sizes, cluster, SLO, prices, load."""
 
 from __future__ import annotations
 
@@ -7,70 +7,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from pipeline.model import Model
 from pipeline.spec import Count, Name, NonNegative, OpenRatio, Positive, Sourced, Spec
 
 TIERS = ("hbm", "dram", "ssd", "remote")
 MOST_SHARE = 10.0
 """What no study of overload asks for: a slip, as 70 for 70 %."""
-DTYPE_BYTES = {"bfloat16": 2.0, "float16": 2.0, "fp8": 1.0, "int4": 0.5}
-Dtype = Literal["bfloat16", "float16", "fp8", "int4"]
 Role = Literal["prefill", "decode", "mixed"]
-
-
-class Model(Spec):
-    """Shape of a dense decoder-only transformer, with the source of the numbers."""
-
-    name: Name
-    architecture: str = Field(description="class name in the model's public configuration, e.g. LlamaForCausalLM")
-    hidden: Count
-    layers: Count
-    heads: Count
-    kv_heads: Count
-    head_dim: Count
-    ffn: Count
-    vocabulary: Count
-    max_context_tokens: Count
-    tied_embeddings: bool
-    dtype: Dtype
-    kv_dtype: Dtype
-    source: str
-    as_of: str
-
-    @model_validator(mode="after")
-    def _heads_fit(self) -> Model:
-        if self.heads % self.kv_heads:
-            valid = [n for n in range(1, self.heads + 1) if self.heads % n == 0]
-            raise ValueError(
-                f"model.kv_heads: given {self.kv_heads}, but {self.heads} heads share KV heads in equal groups; "
-                f"allowed: {', '.join(map(str, valid))}"
-            )
-        return self
-
-    @property
-    def parameters_count(self) -> int:
-        """Weights of the whole model (norms left out: under 0.01 %)."""
-        attention = self.hidden * self.head_dim * (2 * self.heads + 2 * self.kv_heads)
-        embeddings = self.vocabulary * self.hidden * (1 if self.tied_embeddings else 2)
-        return self.layers * (attention + 3 * self.hidden * self.ffn) + embeddings
-
-    @property
-    def weight_bytes(self) -> float:
-        """Bytes of all weights, over all ranks."""
-        return self.parameters_count * DTYPE_BYTES[self.dtype]
-
-    @property
-    def kv_bytes_per_token(self) -> float:
-        """KV bytes of one token, over all layers and all ranks (K and V)."""
-        return 2 * self.layers * self.kv_heads * self.head_dim * DTYPE_BYTES[self.kv_dtype]
-
-    def check_tensor_parallel(self, tensor_parallel: int) -> None:
-        """Raise ValueError, naming the valid sizes, unless the heads divide evenly over the ranks."""
-        valid = [n for n in range(1, self.heads + 1) if self.heads % n == 0 and self.kv_heads % n == 0]
-        if tensor_parallel not in valid:
-            raise ValueError(
-                f"engine.tensor_parallel: given {tensor_parallel}, but {self.name} has {self.heads} heads and "
-                f"{self.kv_heads} KV heads; allowed: {', '.join(map(str, valid))}"
-            )
 
 
 class EngineLimits(Spec):
@@ -115,33 +58,34 @@ class Engine(EngineLimits):
         return model.max_context_tokens if limit is None else min(limit, model.max_context_tokens)
 
     def kv_pieces(self, model: Model, tokens: int) -> int:
-        """Contiguous pieces that KV of `tokens` tokens is in on a rank: K and V of each layer apart, or together."""
+        """Contiguous pieces that KV of `tokens` tokens is in on a rank: tensors of each layer apart, or together."""
         blocks = math.ceil(tokens / self.block_tokens)
-        return blocks * (2 * model.layers if self.kv_layout == "layers_apart" else 1)
+        return blocks * (model.kv_tensors_per_layer * model.layers if self.kv_layout == "layers_apart" else 1)
 
     def kv_capacity_bytes(self, model: Model, hbm_bytes: float) -> float:
-        """KV bytes one instance holds in HBM, over its ranks: its budget, or utilisation x HBM - weights - activations.
+        """KV bytes one instance holds in HBM, counted once where ranks hold copies: what fits on each of its ranks.
 
-        Raises ValueError when the weights, or they and the budget, do not fit.
+        A rank has its budget of tokens, or utilisation x HBM - weights - activations. Raises ValueError when the
+        weights, or they and the budget, do not fit.
         """
+        ranks, weights = self.tensor_parallel, model.rank_weight_bytes(self.tensor_parallel)
         if self.kv_budget_tokens is not None:
-            most = (self.tensor_parallel * hbm_bytes - model.weight_bytes) / model.kv_bytes_per_token
+            most = (hbm_bytes - weights) / model.kv_rank_bytes_per_token(ranks)
             if self.kv_budget_tokens > most:
                 raise ValueError(
                     f"engine.kv_budget_tokens: given {self.kv_budget_tokens}, but beside the weights of {model.name} "
-                    f"{self.tensor_parallel} rank(s) hold at most {max(int(most), 0)} tokens"
+                    f"{ranks} rank(s) hold at most {max(int(most), 0)} tokens"
                 )
             return self.kv_budget_tokens * model.kv_bytes_per_token
-        free = (self.memory_utilisation * hbm_bytes - self.activation_bytes) * self.tensor_parallel
-        left = free - model.weight_bytes
-        if left <= 0:
-            ranks = math.ceil(model.weight_bytes / max(free / self.tensor_parallel, 1.0))
+        free = self.memory_utilisation * hbm_bytes - self.activation_bytes
+        if weights >= free:
+            enough = [n for n in model.tensor_parallel_sizes if model.rank_weight_bytes(n) < free]
             raise ValueError(
-                f"engine.tensor_parallel: given {self.tensor_parallel}, but the weights of {model.name} take "
-                f"{model.weight_bytes:.3g} bytes and {self.tensor_parallel} rank(s) leave {free:.3g}; "
-                f"at least {ranks} rank(s) are needed"
+                f"engine.tensor_parallel: given {ranks}, but the weights of {model.name} take "
+                f"{ranks * weights:.3g} bytes and {ranks} rank(s) leave {ranks * free:.3g}; "
+                + (f"at least {enough[0]} rank(s) are needed" if enough else "no number of ranks is enough")
             )
-        return left
+        return (free - weights) / model.kv_rank_share(ranks)
 
 
 class Pool(Spec):

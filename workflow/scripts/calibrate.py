@@ -4,9 +4,10 @@ from pipeline import tables
 from pipeline.hardware.base import calibrate
 from pipeline.hardware.spec import Hardware
 from pipeline.job import Job, run
+from pipeline.model import Model
 from pipeline.schema import CONSTANTS, LINK_CALIBRATION, STEP_SAMPLES
 from pipeline.spec import build
-from pipeline.values import EngineLimits, Model
+from pipeline.values import EngineLimits
 
 
 def work(job: Job) -> None:

@@ -2,10 +2,11 @@
 
 from pipeline import tables
 from pipeline.job import Job, run
+from pipeline.model import Model
 from pipeline.predictor.base import Predictor
 from pipeline.schema import PREDICTOR_ACCURACY
 from pipeline.spec import build
-from pipeline.values import EngineLimits, Model
+from pipeline.values import EngineLimits
 
 
 def work(job: Job) -> None:

@@ -12,6 +12,7 @@ from pipeline.fidelity.checked import Floats, Ints
 from pipeline.fidelity.derived import all_reduce_table, exchange_tables, experts_table
 from pipeline.fidelity.meta import Meta
 from pipeline.fidelity.runs import Runs
+from pipeline.model import Model
 from pipeline.placement.base import Placement
 from pipeline.predictor.base import Predictor
 from pipeline.predictor.kernel_tables import KernelTables, graph_sizes, kernel_step_table
@@ -21,7 +22,7 @@ from pipeline.routing.vllm_balancer import VllmBalancer
 from pipeline.serving.scenario import Scenario
 from pipeline.serving.simulate import simulate
 from pipeline.trace.request_trace import RequestTrace
-from pipeline.values import Cluster, Engine, Model, Pool, Slo
+from pipeline.values import Cluster, Engine, Pool, Slo
 
 BALANCER = VllmBalancer(poll_interval_s=0.1, drain="completion", waiting_weight=4.0, own_sends=1.0)
 """Between data-parallel engines, as in conf/routing/vllm_balancer.yaml; of no effect with one."""

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
+from pipeline.model import Model
 from pipeline.spec import InputError, Spec
-from pipeline.values import EngineLimits, Model
+from pipeline.values import EngineLimits
 
 if TYPE_CHECKING:
     from pipeline.hardware.spec import Hardware
@@ -49,6 +50,9 @@ class CalibrationSource(Spec):
         """The file it reads, if any: another content is another calibration."""
         return None
 
+    def check_model(self, model: Model) -> None:
+        """Raise ValueError, naming what to use instead, for an architecture that this source has no times of."""
+
     def calibrate(self, hardware: Hardware, model: Model, engine: EngineLimits) -> Calibration:
         """Give samples of every operation within the engine's limits. Raises InputError naming what is missing."""
         raise NotImplementedError
@@ -57,12 +61,13 @@ class CalibrationSource(Spec):
 def calibrate(hardware: Hardware, model: Model, engine: EngineLimits) -> Calibration:
     """Calibrate `hardware` for `model` under `engine`'s limits.
 
-    Raises InputError when tensor parallelism does not divide the heads, when the ranks do not fit into a node, or when
-    the weights do not fit into their HBM.
+    Raises InputError when tensor parallelism does not divide the heads, when the source has no times of such a model,
+    when the ranks do not fit into a node, or when the weights do not fit into their HBM.
     """
     ranks = engine.tensor_parallel
     try:
         model.check_tensor_parallel(ranks)
+        hardware.source.check_model(model)
     except ValueError as exc:
         raise InputError(str(exc)) from exc
     if ranks > hardware.gpus_per_node:
@@ -70,8 +75,9 @@ def calibrate(hardware: Hardware, model: Model, engine: EngineLimits) -> Calibra
             f"engine.tensor_parallel: given {ranks}, but a node of {hardware.name} has {hardware.gpus_per_node} GPUs"
         )
     if hardware.free_hbm_bytes(model, ranks) <= 0:
+        weight_bytes = ranks * model.rank_weight_bytes(ranks)
         raise InputError(
-            f"engine.tensor_parallel: given {ranks}, but the weights of {model.name} take {model.weight_bytes:.3g} "
+            f"engine.tensor_parallel: given {ranks}, but the weights of {model.name} take {weight_bytes:.3g} "
             f"bytes and {ranks} x {hardware.name} hold {ranks * hardware.hbm_bytes.value:.3g}"
         )
     return hardware.source.calibrate(hardware, model, engine)

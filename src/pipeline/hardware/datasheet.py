@@ -7,7 +7,8 @@ from pipeline.hardware.grid import sample_points
 from pipeline.hardware.roofline import roofline
 from pipeline.hardware.rows import constants, kv_tokens, links, step_samples
 from pipeline.hardware.spec import Hardware
-from pipeline.values import EngineLimits, Model
+from pipeline.model import Model
+from pipeline.values import EngineLimits
 
 LABEL = "datasheet"
 

@@ -15,8 +15,9 @@ from pipeline.hardware.grid import sample_points
 from pipeline.hardware.roofline import StepTimes, collective_s, decode_s, dense_s, logits_s, prefill_s, roofline
 from pipeline.hardware.rows import kv_tokens, step_samples
 from pipeline.hardware.spec import Hardware
+from pipeline.model import Model
 from pipeline.spec import InputError
-from pipeline.values import EngineLimits, Model
+from pipeline.values import EngineLimits
 
 LABEL = "measured"
 STEPS_PER_FACTOR = 4

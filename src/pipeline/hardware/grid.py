@@ -7,7 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.values import EngineLimits, Model
+from pipeline.model import Model
+from pipeline.values import EngineLimits
 
 Ints = NDArray[np.int64]
 ALL_TOKENS_TO = 1024

@@ -12,15 +12,17 @@ from numpy.typing import NDArray
 from pipeline.hardware.grid import Points
 from pipeline.hardware.roofline import StepTimes
 from pipeline.hardware.spec import Hardware, Link
+from pipeline.model import Model
 from pipeline.schema import CONSTANTS, LINK_CALIBRATION, STEP_SAMPLES
 from pipeline.spec import Sourced
 from pipeline.tables import from_columns, from_rows
-from pipeline.values import EngineLimits, Model
+from pipeline.values import EngineLimits
 
 
 def kv_tokens(hardware: Hardware, model: Model, engine: EngineLimits) -> int:
-    """Tokens whose KV fits beside the weights, over all ranks: no step can hold more."""
-    return int(hardware.free_hbm_bytes(model, engine.tensor_parallel) / model.kv_bytes_per_token)
+    """Tokens whose KV fits beside the weights of every rank: no step can hold more."""
+    ranks = engine.tensor_parallel
+    return int(hardware.free_hbm_bytes(model, ranks) / model.kv_rank_bytes_per_token(ranks))
 
 
 def step_samples(
@@ -80,6 +82,7 @@ def constant(name: str, unit: str, value: Sourced, fit_error_ratio: float | None
 def constants(hardware: Hardware, model: Model, engine: EngineLimits, more: list[dict[str, object]]) -> pa.Table:
     """Table constants: peak figures, what follows from the model's shape, and `more` from the source."""
     shape = {"source": model.source, "as_of": model.as_of}
+    rank_kv_bytes = model.kv_rank_bytes_per_token(engine.tensor_parallel)
     rows = [
         constant("bf16_flops_per_s", "flops_per_s", hardware.bf16_flops_per_s),
         constant("hbm_bytes", "bytes", hardware.hbm_bytes),
@@ -87,6 +90,7 @@ def constants(hardware: Hardware, model: Model, engine: EngineLimits, more: list
         constant("power_watts", "watts", hardware.power_watts),
         constant("weight_bytes", "bytes", Sourced(value=model.weight_bytes, **shape)),
         constant("kv_bytes_per_token", "bytes_per_token", Sourced(value=model.kv_bytes_per_token, **shape)),
+        constant("kv_rank_bytes_per_token", "bytes_per_token", Sourced(value=rank_kv_bytes, **shape)),
         *more,
     ]
     who = {"hardware": hardware.name, "model": model.name, "tensor_parallel": engine.tensor_parallel}

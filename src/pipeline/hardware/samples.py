@@ -35,10 +35,11 @@ from pipeline.hardware.base import Calibration, CalibrationSource
 from pipeline.hardware.decompose import decompose
 from pipeline.hardware.rows import constant, constants, links
 from pipeline.hardware.spec import Hardware
+from pipeline.model import Model
 from pipeline.schema import STEP_SAMPLES
 from pipeline.spec import InputError, Sourced
 from pipeline.tables import from_rows
-from pipeline.values import EngineLimits, Model
+from pipeline.values import EngineLimits
 
 LABEL = "measured"
 NEEDED = ("dense", "attention_prefill", "attention_decode")

@@ -10,8 +10,9 @@ from pipeline.hardware.base import Calibration, CalibrationSource, calibrate
 from pipeline.hardware.roofline import StepTimes, roofline
 from pipeline.hardware.rows import constant, constants, links, read_samples, step_samples
 from pipeline.hardware.spec import Hardware
+from pipeline.model import Model
 from pipeline.spec import Sourced
-from pipeline.values import EngineLimits, Model
+from pipeline.values import EngineLimits
 
 LABEL = "scaled"
 
@@ -33,6 +34,10 @@ class Scaled(CalibrationSource):
     def file(self) -> Path | None:
         """The file that the reference's own source reads."""
         return self.reference.source.file()
+
+    def check_model(self, model: Model) -> None:
+        """Raise ValueError where the reference's own source has no times of the model."""
+        self.reference.source.check_model(model)
 
     def calibrate(self, hardware: Hardware, model: Model, engine: EngineLimits) -> Calibration:
         """Scale the samples of the reference to this hardware's peaks."""

@@ -14,7 +14,7 @@ import logging
 import platform
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -28,14 +28,25 @@ from pipeline.hardware.grid import Points, sample_points
 from pipeline.hardware.roofline import StepTimes
 from pipeline.hardware.rows import constant, constants, kv_tokens, links, step_samples
 from pipeline.hardware.spec import Hardware
+from pipeline.model import Model
 from pipeline.spec import Count, InputError, Sourced
-from pipeline.values import EngineLimits, Model
+from pipeline.values import EngineLimits
 
 LABEL = "silicon_interpolated"
 PACKAGE = "aiconfigurator-core"
 MODULE = "aiconfigurator_core"
-TABLES_USED = ("gemm_perf", "context_attention_perf", "generation_attention_perf", "custom_allreduce_perf", "nccl_perf")
+TABLES_USED = (
+    "gemm_perf",
+    "context_attention_perf",
+    "generation_attention_perf",
+    "moe_perf",
+    "custom_allreduce_perf",
+    "nccl_perf",
+)
 GEMM_MODES = {"bfloat16": "bfloat16", "float16": "bfloat16", "fp8": "fp8", "int4": "int4_wo"}
+EXPERT_MODES = GEMM_MODES | {"mxfp4": "w4a16_mxfp4"}
+COMMUNICATION = ("_ar", "p2p", "moe_pre_dispatch", "moe_post_dispatch")
+SLIDING = {"GptOssForCausalLM": 128}  # windows by architecture, of every other layer: all that the package computes
 KV_MODES = {"bfloat16": "bfloat16", "float16": "bfloat16", "fp8": "fp8"}
 MS = 1e-3
 
@@ -60,6 +71,22 @@ class Silicon(CalibrationSource):
     def runs_here(self) -> bool:
         """Whether the package can run here."""
         return self.available()
+
+    def check_model(self, model: Model) -> None:
+        """Raise ValueError for parts of a model that the package leaves out, or has as whole blocks alone."""
+        window, sliding = SLIDING.get(model.architecture), model.sliding
+        lacks = None
+        if model.mla is not None:
+            lacks = "latent attention (mla)"
+        elif (sliding and (sliding.window_tokens, sliding.layers)) != (window and (window, model.layers // 2)):
+            lacks = "these sliding layers"
+        elif model.moe is not None and (model.moe.shared_experts or model.moe.dense_layers):
+            lacks = "shared experts and dense layers among experts"
+        if lacks:
+            raise ValueError(
+                f"hardware.source: {PACKAGE} has no kernel times for {lacks} of model {model.name}; use the roofline, "
+                "hardware=h100_sxm_datasheet or h200_sxm_datasheet (uncalibrated)"
+            )
 
     def calibrate(self, hardware: Hardware, model: Model, engine: EngineLimits) -> Calibration:
         """Interpolate every operation at points within the tables and the engine's limits."""
@@ -123,6 +150,13 @@ def _write_shape(folder: Path, model: Model) -> None:
         "tie_word_embeddings": model.tied_embeddings,
         "torch_dtype": "bfloat16",
     }
+    if model.moe is not None:
+        shape |= {
+            "num_experts": model.moe.experts,
+            "num_local_experts": model.moe.experts,
+            "num_experts_per_tok": model.moe.experts_per_token,
+            "moe_intermediate_size": model.moe.ffn,
+        }
     (folder / "config.json").write_text(json.dumps(shape))
 
 
@@ -135,20 +169,30 @@ def _compile(source: Silicon, folder: Path, model: Model, engine: EngineLimits) 
         raise InputError(f"hardware.source.system: given {source.system!r}, expected one of {', '.join(known)}")
     if model.kv_dtype not in KV_MODES:
         raise InputError(f"model.kv_dtype: given {model.kv_dtype!r}, but {PACKAGE} has {', '.join(KV_MODES)}")
+    experts = {} if model.moe is None else {
+        "moe_tp_size": ranks, "moe_quant_mode": EXPERT_MODES[model.moe.dtype or model.dtype],
+    }  # fmt: skip
     handle = EngineHandle.compile(
         str(folder), source.system, source.backend, tp_size=ranks,
-        gemm_quant_mode=GEMM_MODES[model.dtype], kvcache_quant_mode=KV_MODES[model.kv_dtype],
+        gemm_quant_mode=GEMM_MODES[model.dtype], kvcache_quant_mode=KV_MODES[model.kv_dtype], **experts,
     )  # fmt: skip
-    count = len(handle.run_static_per_op(batch_size=1, isl=2, osl=2)[0])
-    context = [handle.evaluate_context_ops([i], batch_size=1, s=1)[0][0] for i in range(count)]
-    generation = [handle.evaluate_generation_ops([i], batch_size=1, s=1)[0][0] for i in range(count)]
-    communication = [i for i, name in enumerate(context) if "_ar" in name.removeprefix("context") or "p2p" in name]
-    logits = [i for i, name in enumerate(context) if name.endswith("_logits_gemm")]
+    static = handle.run_static_per_op(batch_size=1, isl=2, osl=2)
+    context = _names(len(static[0]), lambda i: handle.evaluate_context_ops([i], batch_size=1, s=1))
+    generation = _names(len(static[1]), lambda i: handle.evaluate_generation_ops([i], batch_size=1, s=1))
+    communication = [i for i, name in enumerate(context) if any(part in name for part in COMMUNICATION)]
     attention = [i for i, name in enumerate(context) if name.endswith("_attention")]
-    dense = sorted(set(range(count)) - {*communication, *logits, *attention})
+    dense = [i for i, name in enumerate(context) if i not in (*communication, *attention) and "_logits_" not in name]
+    logits = [i for i, name in enumerate(generation) if name.endswith("_logits_gemm")]
     decode = [i for i, name in enumerate(generation) if name.endswith("_attention")]
     engine_version = perf_database.resolve_query_version(source.system, source.backend, "current")
     return _Kernels(handle, dense, communication, logits, attention, decode, str(engine_version))
+
+
+def _names(distinct: int, evaluate: Callable[[int], Any]) -> list[str]:
+    """Names of all operations of a pass, of which `distinct` have names of their own, by their positions."""
+    names = [evaluate(i)[0][0].removeprefix("context") for i in range(distinct)]
+    repeated = distinct - len(set(names))
+    return names + [evaluate(i)[0][0].removeprefix("context") for i in range(distinct, distinct + repeated)]
 
 
 def _times(kernels: _Kernels, engine: EngineLimits, points: Points) -> StepTimes:
@@ -163,9 +207,10 @@ def _times(kernels: _Kernels, engine: EngineLimits, points: Points) -> StepTimes
     decodes = zip(points.decode_requests.tolist(), points.decode_context.tolist(), strict=True)
     prefill = [handle.evaluate_context_ops(kernels.prefill, batch_size=1, s=q, prefix=k) for q, k in prefills]
     decode = [handle.evaluate_generation_ops(kernels.decode, batch_size=d, s=c) for d, c in decodes]
+    logits = [handle.evaluate_generation_ops(kernels.logits, batch_size=n, s=1) for n in points.sequences.tolist()]
     return StepTimes(
         dense=context(kernels.dense, points.tokens),
-        logits=context(kernels.logits, points.sequences),
+        logits=np.array([MS * sum(value[1] for value in answer) for answer in logits]),
         collective=context(kernels.collective, points.tokens) if engine.tensor_parallel > 1 else np.zeros(0),
         attention_prefill=np.array([MS * sum(value[1] for value in answer) for answer in prefill]),
         attention_decode=np.array([MS * sum(value[1] for value in answer) for answer in decode]),

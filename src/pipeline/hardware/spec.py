@@ -5,8 +5,8 @@ from __future__ import annotations
 from pydantic import model_validator
 
 from pipeline.hardware.base import CalibrationSource
+from pipeline.model import Model
 from pipeline.spec import Count, Sourced, Spec
-from pipeline.values import Model
 
 
 class Link(Spec):
@@ -87,8 +87,8 @@ class Hardware(Spec):
         return {name: getattr(self, name) for name in names} | {"remote_link": self.remote_link or self.handoff_link}
 
     def free_hbm_bytes(self, model: Model, tensor_parallel: int) -> float:
-        """HBM that the weights leave, over all ranks: the most that KV can ever take."""
-        return tensor_parallel * self.hbm_bytes.value - model.weight_bytes
+        """HBM that the weights leave on each rank: the most that KV can ever take there."""
+        return self.hbm_bytes.value - model.rank_weight_bytes(tensor_parallel)
 
     @model_validator(mode="after")
     def _within_limits(self) -> Hardware:

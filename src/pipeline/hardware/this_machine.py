@@ -15,10 +15,11 @@ from pipeline.hardware.fit import LineFit, fit_line
 from pipeline.hardware.probes import ALIGNMENT_BYTES, Transfers, copy_in_dram, disk_transfers
 from pipeline.hardware.rows import constant, constants, link_row, links
 from pipeline.hardware.spec import Hardware, Link
+from pipeline.model import Model
 from pipeline.schema import LINK_CALIBRATION
 from pipeline.spec import Count, Positive, Sourced
 from pipeline.tables import from_rows
-from pipeline.values import EngineLimits, Model
+from pipeline.values import EngineLimits
 
 
 class ThisMachine(Datasheet):

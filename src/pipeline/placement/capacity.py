@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.model import Model
 from pipeline.placement.tiers import Tiers
 from pipeline.spec import InputError
-from pipeline.values import TIERS, Engine, Model
+from pipeline.values import TIERS, Engine
 
 SLACK = 1e-6
 FIELDS = ("tiers.hbm_kv_bytes", "tiers.dram_bytes", "tiers.ssd_bytes", "tiers.remote_bytes")
@@ -19,9 +20,10 @@ FIELDS = ("tiers.hbm_kv_bytes", "tiers.dram_bytes", "tiers.ssd_bytes", "tiers.re
 class TierCapacity:
     """One tier of one instance; an instance is `tensor_parallel` ranks, one GPU each.
 
-    block_count, tokens, session_count and capacity_bytes are of the whole instance, in whole blocks. A rank holds its
-    heads of every block, so rank_bytes is what a setting per rank or worker has to say; node_bytes is what all
-    instances of a node take.
+    block_count, tokens, session_count and capacity_bytes are of the whole instance, in whole blocks, each counted once.
+    rank_bytes is what a setting per rank or worker has to say, node_bytes what all instances of a node take. In HBM
+    they hold every copy: a rank has its heads of every block, and all of a latent, or of heads that ranks outnumber.
+    Below HBM a block is there once, and each rank has its share.
     """
 
     tier: str
@@ -34,7 +36,7 @@ class TierCapacity:
 
 
 def block_bytes(model: Model, block_tokens: int) -> float:
-    """KV bytes of a block, over all layers and ranks."""
+    """KV bytes of a block, over all layers, each counted once however many ranks hold a copy."""
     return block_tokens * model.kv_bytes_per_token
 
 
@@ -90,6 +92,7 @@ def capacity_table(
     """
     unit = block_bytes(model, block_tokens)
     instances = instances_per_node(tensor_parallel, gpus_per_node)
+    copies = [tensor_parallel * model.kv_rank_share(tensor_parallel) if name == TIERS[0] else 1.0 for name in TIERS]
     return [
         TierCapacity(
             tier=name,
@@ -97,8 +100,36 @@ def capacity_table(
             tokens=int(count) * block_tokens,
             session_count=int(count) * block_tokens / session_tokens,
             capacity_bytes=int(count) * unit,
-            rank_bytes=int(count) * unit / tensor_parallel,
-            node_bytes=int(count) * unit * instances,
+            rank_bytes=int(count) * unit * held / tensor_parallel,
+            node_bytes=int(count) * unit * held * instances,
         )
-        for name, count in zip(TIERS, blocks, strict=True)
+        for name, count, held in zip(TIERS, blocks, copies, strict=True)
     ]
+
+
+def kv_words(model: Model, engine: Engine, hbm: TierCapacity, session_tokens: float) -> list[str]:
+    """Say what a token takes, and, where layers slide, what HBM would hold with vLLM's hybrid KV cache manager.
+
+    That is also said as vLLM logs it: in sequences of the longest context, with room for a step's tokens. vLLM turns it
+    off for KV connectors that do not support it, as LMCacheConnectorV1, and before 0.23 for all (vllm/config/vllm.py,
+    pull request 41847). Then all layers keep all tokens, which is what is simulated.
+    """
+    ranks, longest = engine.tensor_parallel, engine.longest_context_tokens(model)
+    copies = ranks * model.kv_rank_share(ranks)
+    told = [
+        f"KV of {model.name} in {model.kv_dtype}: {model.kv_bytes_per_token:,.0f} bytes a token, "
+        f"{model.kv_rank_bytes_per_token(ranks):,.0f} on each of {ranks} rank(s)"
+        + (f"; the ranks' HBM holds {copies:g} copies, the tiers below one" if copies > 1 else "")
+    ]
+    if model.sliding is not None:
+        rested, logged = (
+            hbm.capacity_bytes / model.kv_bytes(tokens, step) * tokens
+            for tokens, step in ((session_tokens, 0), (longest, engine.max_batched_tokens))
+        )
+        told.append(
+            f"with vLLM's hybrid KV cache manager {hbm.tier} would hold {rested:,.0f} tokens in such sessions, and "
+            f"vLLM log {logged:,.0f} (sequences of {longest:,}, steps of {engine.max_batched_tokens:,}): "
+            f"{model.sliding.layers} of {model.layers} layers keep {model.sliding.window_tokens} tokens; simulated is "
+            f"{hbm.tokens:,}, all layers keep all, as with a KV connector that does not support it"
+        )
+    return told

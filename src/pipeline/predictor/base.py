@@ -11,6 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pydantic import Field
 
+from pipeline.model import Model
 from pipeline.predictor.accuracy import accuracy_row
 from pipeline.predictor.batch_fit import fitted_batches
 from pipeline.predictor.features import OPERATIONS, OperationSamples, held_out, samples_of
@@ -18,7 +19,7 @@ from pipeline.predictor.fitted import Fitted, Regressor, fit
 from pipeline.schema import PREDICTOR_ACCURACY
 from pipeline.spec import InputError, OpenRatio, Spec
 from pipeline.tables import from_rows
-from pipeline.values import EngineLimits, Model
+from pipeline.values import EngineLimits
 
 if TYPE_CHECKING:  # numba takes a second to import, which only training needs
     from pipeline.predictor.step_table import StepTable

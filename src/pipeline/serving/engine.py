@@ -149,8 +149,9 @@ def _make_engine(scenario: Scenario, number: int, max_idle_steps: int, loader_bl
     engine.poll_s = scenario.router.poll_interval_s
     if scenario.hbm_bytes_per_s is not None:
         engine.hbm_bytes_per_s = limits.tensor_parallel * scenario.hbm_bytes_per_s
-        engine.weights_read_s = scenario.model.weight_bytes / engine.hbm_bytes_per_s
-        engine.token_read_s = scenario.model.kv_bytes_per_token / engine.hbm_bytes_per_s
+        ranks = limits.tensor_parallel
+        engine.weights_read_s = scenario.model.rank_weight_bytes(ranks) / scenario.hbm_bytes_per_s
+        engine.token_read_s = scenario.model.kv_rank_bytes_per_token(ranks) / scenario.hbm_bytes_per_s
     engine.bin_s = engine.bin_end_s = FIRST_BIN_S if interval_s is None else interval_s
     return engine
 
@@ -160,7 +161,7 @@ def make_scenario_links(scenario: Scenario) -> Links:
     ranks = scenario.engine.tensor_parallel
     wiring = Wiring(
         ranks=ranks,
-        share=1 / ranks,
+        share=scenario.model.kv_rank_share(ranks),
         instance_count=len(scenario.roles),
         instances_per_node=scenario.instances_per_node,
         has_handoff=scenario.is_split,

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from pipeline.eviction.base import EvictionPolicy
 from pipeline.hardware.base import LinkConstants
+from pipeline.model import Model
 from pipeline.placement.base import Placement
 from pipeline.predictor.step_table import StepTable
 from pipeline.routing.base import Router
@@ -18,7 +19,7 @@ from pipeline.routing.length import LengthPredictor
 from pipeline.serving.state import Floats, Ints, Rows
 from pipeline.serving.wiring import NO_LIMITS, LinkLimits
 from pipeline.trace.request_trace import RequestTrace
-from pipeline.values import Cluster, Engine, Model, Role, Slo
+from pipeline.values import Cluster, Engine, Role, Slo
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import numpy as np
 
 from pipeline.eviction.lru import Lru
 from pipeline.hardware.base import LinkConstants
+from pipeline.model import Model
 from pipeline.placement.base import Placement
 from pipeline.predictor.step_table import linear_step_table
 from pipeline.routing.cost_model import CostModel
@@ -15,7 +16,7 @@ from pipeline.serving.scenario import Scenario
 from pipeline.serving.simulate import simulate
 from pipeline.spec import Sourced
 from pipeline.trace.request_trace import RequestTrace
-from pipeline.values import Cluster, Engine, Model, Pool, Slo
+from pipeline.values import Cluster, Engine, Pool, Slo
 
 BLOCK_TOKENS, BLOCKS = 16, 4
 PAIRS = (("hbm", "dram"), ("dram", "hbm"), ("dram", "ssd"), ("ssd", "dram"), ("hbm", "hbm"))
@@ -23,7 +24,13 @@ ANY = Sourced(value=1.0, source="made up", as_of="never")
 MODEL = Model(
     name="tiny",
     architecture="LlamaForCausalLM",
-    **dict.fromkeys(("hidden", "layers", "heads", "kv_heads", "head_dim", "ffn", "vocabulary"), 1),
+    hidden=1,
+    layers=1,
+    heads=1,
+    kv_heads=1,
+    head_dim=1,
+    ffn=1,
+    vocabulary=1,
     max_context_tokens=1000,
     tied_embeddings=True,
     dtype="bfloat16",
