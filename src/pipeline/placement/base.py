@@ -21,16 +21,19 @@ Blocks = Annotated[int, Field(ge=0, strict=True)]
 class Placement(Spec):
     """Rules that move blocks between the tiers of an instance.
 
-    inclusion: exclusive: a block lies in one tier, and moves up when it is hit; inclusive: what lies below stays there,
-    and what comes up from SSD or a remote pool stays in the tiers that it passes too.
+    inclusion: exclusive: a block lies in one tier, and moves up when it is hit; inclusive: what lies below stays there.
+    keeps_on_the_way: inclusive: what comes up from SSD or a remote pool stays in the tiers that it passes, too.
     write_policy: when a block of HBM is copied one tier down. none: never, the tiers below stay empty. write_back: when
     it is evicted, unless a tier below holds it. write_through: once it is computed, at the end of the step.
     write_through_selective: once it is used for the write_threshold-th time: computed, or hit.
     writes_output: whether blocks that end in output tokens are written when they are computed (write_through).
-    lower_write_policy: the same between the tiers below: none drops what DRAM evicts; write_through copies on what
-    comes in.
-    evict_at_ratio, evict_ratio: a tier below HBM fuller than the first evicts a share of its capacity at once (at least
-    a block). least_load_tokens: fewer hits below HBM are computed again.
+    hits_count_below: inclusive: a hit in HBM is a use of the copies below, and writes the block where there is none.
+    lower_write_policy: between the tiers below: none drops what DRAM evicts; write_back passes it on; write_through
+    copies on what comes in, write_through_selective from the lower_write_threshold-th time that it does.
+    lower_order: which block of a request is the oldest below HBM, its last (leaf_first) or its first.
+    spares_hbm: whether a tier below keeps what HBM holds too. evict_at_ratio, evict_ratio: a tier below HBM fuller than
+    the first evicts a share of its capacity at once (at least a block).
+    least_load_tokens: fewer hits below HBM are computed again.
     write_buffer_s: writes from HBM that may be under way, in seconds of their link. Beyond it, with when_writes_lag
     wait, the engine starts no step; with drop, a block is not written. A block on its way is no hit below until it is
     there.
@@ -43,10 +46,15 @@ class Placement(Spec):
 
     name: str
     inclusion: Literal["exclusive", "inclusive"]
+    keeps_on_the_way: bool
     write_policy: Literal["none", "write_back", "write_through", "write_through_selective"]
     write_threshold: Count | None
     writes_output: bool
-    lower_write_policy: Literal["none", "write_back", "write_through"]
+    hits_count_below: bool
+    lower_write_policy: Literal["none", "write_back", "write_through", "write_through_selective"]
+    lower_write_threshold: Count | None
+    lower_order: Literal["leaf_first", "root_first"]
+    spares_hbm: bool
     evict_at_ratio: Annotated[Ratio, Field(gt=0)]
     evict_ratio: Ratio
     when_writes_lag: Literal["wait", "drop"]
@@ -66,12 +74,14 @@ class Placement(Spec):
         return self
 
     @model_validator(mode="after")
-    def _has_a_threshold(self) -> Placement:
-        if (self.write_policy == "write_through_selective") != (self.write_threshold is not None):
-            raise ValueError(
-                f"placement.write_threshold: given {self.write_threshold} with write_policy={self.write_policy}; "
-                "expected a number of uses with write_through_selective, null with any other"
-            )
+    def _has_thresholds(self) -> Placement:
+        for policy, threshold in (("write_policy", "write_threshold"), ("lower_write_policy", "lower_write_threshold")):
+            chosen, given = getattr(self, policy), getattr(self, threshold)
+            if (chosen == "write_through_selective") != (given is not None):
+                raise ValueError(
+                    f"placement.{threshold}: given {given} with {policy}={chosen}; expected a number with "
+                    "write_through_selective, null with any other"
+                )
         return self
 
     @model_validator(mode="after")
@@ -82,5 +92,10 @@ class Placement(Spec):
                 raise ValueError(
                     f"placement.{name}: given {given} with inclusion=exclusive, which keeps a block in one tier; "
                     "expected write_back or none, or inclusion=inclusive"
+                )
+        for name in ("keeps_on_the_way", "hits_count_below", "spares_hbm"):
+            if self.inclusion == "exclusive" and getattr(self, name):
+                raise ValueError(
+                    f"placement.{name}: given true with inclusion=exclusive, which keeps no copies; expected false"
                 )
         return self

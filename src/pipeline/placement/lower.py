@@ -18,9 +18,10 @@ from pipeline.placement.state import (
     REMOTE,
     Stack,
     StackTiers,
+    entries,
     next_write,
-    no_pins,
     ready_s,
+    spared,
     uses,
     where,
     where_in,
@@ -79,11 +80,8 @@ def put(stack: Stack, tiers: StackTiers, block: int, source: int, target: int, c
             continue
         if not frame.entered:
             frame.entered = True
-            if _enter(stack, tiers, frame.block, frame.source, target, frame.cause, time_s) and (
-                below != NONE
-                and stack.lower_write_policy == WRITE_THROUGH
-                and (tiers_of(stack, frame.block) >> below) & 1 == 0
-            ):
+            entered = _enter(stack, tiers, frame.block, frame.source, target, frame.cause, time_s)
+            if entered and _is_copied_on(stack, frame.block, target, below):
                 frame = _begin(stack, tiers, frame.block, target, below, OFFLOAD, time_s)
                 target = below
                 continue
@@ -110,7 +108,7 @@ def _begin(stack: Stack, tiers: StackTiers, block: int, source: int, target: int
 
 @njit(cache=True)
 def _evict(stack: Stack, tiers: StackTiers, tier: int, time_s: float) -> int:
-    victim = calls.victim(tiers.functions, tiers.states[tier], no_pins(stack), time_s)
+    victim = calls.victim(tiers.functions, tiers.states[tier], spared(stack), time_s)
     if victim != NONE:
         leave(tiers, victim, tier)
         stack.evicted_blocks[tier] += 1
@@ -134,6 +132,19 @@ def _enter(stack: Stack, tiers: StackTiers, block: int, source: int, target: int
         if stack.times_writes:
             ready_s(tier)[block] = _arrival_s(stack, tiers, block, source, target, time_s)
     return True
+
+
+@njit(cache=True)
+def _is_copied_on(stack: Stack, block: int, target: int, below: int) -> bool:
+    """Say whether a block that has come into a tier is to be copied into the one below."""
+    if below == NONE or stack.lower_write_policy < WRITE_THROUGH:
+        return False
+    if stack.lower_write_policy == WRITE_SELECTIVE and target == stack.below[HBM]:
+        counts = entries(stack)
+        counts[block] = min(counts[block] + 1, MOST_USES)
+        if counts[block] < stack.lower_write_threshold:
+            return False
+    return (tiers_of(stack, block) >> below) & 1 == 0
 
 
 @njit(cache=True)
@@ -214,12 +225,16 @@ def note_use(stack: Stack, block: int, may_write: bool) -> None:
         may_write &= counts[block] >= stack.write_threshold
     following = next_write(stack)
     if may_write and following[block] == NONE and tiers_of(stack, block) & LOWER == 0 and stack.below[HBM] != NONE:
-        following[block] = block
         if stack.first_write == NONE:
+            following[block] = block
+            stack.first_write = stack.last_write = block
+        elif stack.leaf_first:
+            following[block] = stack.first_write
             stack.first_write = block
         else:
+            following[block] = block
             following[stack.last_write] = block
-        stack.last_write = block
+            stack.last_write = block
 
 
 @njit(cache=True)
@@ -245,5 +260,17 @@ def write_listed(stack: Stack, tiers: StackTiers, time_s: float) -> None:
 def demote(stack: Stack, tiers: StackTiers, block: int, time_s: float) -> None:
     """Put a block evicted from HBM one tier down, unless that is not the policy or a tier below holds it."""
     below = stack.below[HBM]
+    if stack.spares_hbm:
+        _spare_no_longer(stack, tiers, block, time_s)
     if stack.write_policy == WRITE_BACK and below != NONE and tiers_of(stack, block) & LOWER == 0:
         put(stack, tiers, block, HBM, below, DEMOTE, time_s)
+
+
+@njit(cache=True)
+def _spare_no_longer(stack: Stack, tiers: StackTiers, block: int, time_s: float) -> None:
+    """Let the tiers below evict a block that has left HBM: the newest of those, as HBM evicts in order of age."""
+    spared(stack)[block] = 0
+    bits = tiers_of(stack, block)
+    for tier in range(DRAM, REMOTE + 1):
+        if (bits >> tier) & 1:
+            calls.release(tiers.functions, tiers.states[tier], block, time_s)

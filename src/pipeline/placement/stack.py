@@ -24,7 +24,7 @@ from pipeline.placement.lower import (
     tiers_of,
     touch_lower,
 )
-from pipeline.placement.state import DRAM, HBM, IN_HBM, NONE, REMOTE, SSD, Ints, Stack, StackTiers, pins, where
+from pipeline.placement.state import DRAM, HBM, IN_HBM, NONE, REMOTE, SSD, Ints, Stack, StackTiers, pins, spared, where
 
 COMING = 1 << 7
 """Bit of a block that is about to enter HBM."""
@@ -86,11 +86,13 @@ def acquire(
         block = ids[i]
         if where(stack)[block] & IN_HBM:
             calls.touch(tiers.functions, tiers.states[HBM], block, time_s)
-            if stack.inclusive:
+            if stack.hits_count_below:
                 touch_lower(tiers, block, tiers_of(stack, block), time_s)
+                note_use(stack, block, True)
         else:
             _enter_hbm(stack, tiers, block, time_s)
-        note_use(stack, block, True)
+            if stack.hits_count_below:
+                note_use(stack, block, True)
     stack.hit_blocks[HBM] += run - absent
     return True, run - absent, dram, ssd, remote
 
@@ -145,6 +147,8 @@ def release(stack: Stack, tiers: StackTiers, ids: Ints, start: int, stop: int, t
     account(tiers, time_s)
     for i in range(stop - 1, start - 1, -1):
         block = ids[i]
+        if stack.inclusive and stack.leaf_first:
+            touch_lower(tiers, block, tiers_of(stack, block), time_s)
         pins(stack)[block] -= 1
         if pins(stack)[block] == 0:
             stack.pinned_blocks -= 1
@@ -194,7 +198,8 @@ def _begin_to_come(stack: Stack, tiers: StackTiers, block: int, time_s: float) -
     count_move(stack, source, HBM, ONBOARD)
     if stack.inclusive:
         touch_lower(tiers, block, bits, time_s)
-        keep_on_the_way(stack, tiers, block, source, time_s)
+        if stack.keeps_on_the_way:
+            keep_on_the_way(stack, tiers, block, source, time_s)
     else:
         forget(tiers, block, bits)
     return source
@@ -203,6 +208,8 @@ def _begin_to_come(stack: Stack, tiers: StackTiers, block: int, time_s: float) -
 @njit(cache=True)
 def _enter_hbm(stack: Stack, tiers: StackTiers, block: int, time_s: float) -> None:
     where(stack)[block] = (where(stack)[block] & ~COMING) | IN_HBM
+    if stack.spares_hbm:
+        spared(stack)[block] = 1
     _use_hbm(tiers, 1)
     calls.insert(tiers.functions, tiers.states[HBM], block, time_s)
 

@@ -4,8 +4,9 @@ A stack is a record (see records.py), and so is each of its tiers: HBM, DRAM, SS
 be one that other instances use too. U distinct blocks.
 
 Stack. where: (U,) bit t set: resident in tier t of its own; shared_where: addresses of the same of tiers shared within
-a node and in the cluster, 0 without. pins: (U,) running requests that use the block in HBM; no_pins: (U,) zeros.
-uses: (U,) times that a block was computed or hit, up to 255, or (1,); next_write: (U,) list of blocks to be written,
+a node and in the cluster, 0 without. pins: (U,) running requests that use the block in HBM; spared: (U,) 1 for
+blocks of HBM that tiers below keep, else zeros. uses, entries: (U,) times that a block was computed or hit, and came
+into the first tier below HBM, up to 255, or (1,); next_write: (U,) list of blocks to be written,
 or (1,). below: (4,) tier that takes what tier t writes, -1 if there is none. pinned_blocks: blocks of HBM with a user.
 private_blocks: anonymous blocks of HBM. hit_blocks, evicted_blocks, dropped_blocks: (4,) by tier, of this instance;
 dropped: not written, because the link was behind. missed_blocks: misses recorded. pending_blocks, moved_blocks: (4, 4,
@@ -77,7 +78,9 @@ _STACK: list[tuple[Any, ...]] = [
     *((name, np.float64, _PAIRS) for name in ("free_s", "latency_s", "block_s")),
     # Rules: see Placement. write_policy, lower_write_policy, load_rule: indices; first_write, last_write: of the list.
     *((name, np.int64) for name in ("write_policy", "lower_write_policy", "load_rule", "write_threshold")),
-    *((name, np.bool_) for name in ("inclusive", "writes_output", "waits", "times_writes")),
+    ("lower_write_threshold", np.int64),
+    *((name, np.bool_) for name in ("inclusive", "keeps_on_the_way", "writes_output", "hits_count_below")),
+    *((name, np.bool_) for name in ("leaf_first", "spares_hbm", "waits", "times_writes")),
     *((name, np.int64) for name in ("least_load_tokens", "first_write", "last_write")),
     *((name, np.float64) for name in ("write_buffer_s", "delay_weight", "deadline_s")),
 ]
@@ -89,12 +92,13 @@ _TIER: list[tuple[Any, ...]] = [
 ]
 
 
-def _empty_stack(block_count: int, counts_uses: bool, lists_writes: bool) -> Stack:
+def _empty_stack(block_count: int, counts_uses: bool, counts_entries: bool, lists_writes: bool) -> Stack:
     arrays: dict[str, NDArray[Any]] = {
         "where": np.zeros(block_count, np.uint8),
         "pins": np.zeros(block_count, np.int32),
-        "no_pins": np.zeros(block_count, np.int32),
+        "spared": np.zeros(block_count, np.int32),
         "uses": np.zeros(block_count if counts_uses else 1, np.uint8),
+        "entries": np.zeros(block_count if counts_entries else 1, np.uint8),
         "next_write": np.full(block_count if lists_writes else 1, NONE, np.int32),
     }
     return make_record(_STACK, arrays)
@@ -148,7 +152,9 @@ def make_stack(
     if capacity.shape != (len(TIERS),) or capacity.min() < 0:
         raise ValueError(f"capacity_blocks: given {capacity_blocks}, expected {len(TIERS)} counts, none negative")
     policy = WRITE_POLICIES.index(placement.write_policy)
-    stack = _empty_stack(block_count, policy == WRITE_SELECTIVE, policy >= WRITE_THROUGH)
+    lower_policy = WRITE_POLICIES.index(placement.lower_write_policy)
+    counts = policy == WRITE_SELECTIVE, lower_policy == WRITE_SELECTIVE
+    stack = _empty_stack(block_count, *counts, lists_writes=policy >= WRITE_THROUGH)
     where_address = int(stack["address"]) + int(stack.where_at)
     tiers, states = [], []
     for tier, blocks in enumerate(capacity.tolist()):
@@ -162,17 +168,19 @@ def make_stack(
         else:
             tiers.append(_make_tier(block_count, blocks, tier != HBM, placement, where_address))
             states.append(eviction.state(block_count if blocks else 0, blocks, facts))
-    _set_rules(stack, placement, policy)
+    stack.write_policy, stack.lower_write_policy = policy, lower_policy
+    _set_rules(stack, placement)
     stack.below[:] = _below(capacity, policy)
     return stack, StackTiers(tuple(tiers), tuple(states), eviction.functions())  # type: ignore[arg-type]
 
 
-def _set_rules(stack: Stack, placement: Placement, policy: int) -> None:
-    stack.write_policy = policy
-    stack.lower_write_policy = WRITE_POLICIES.index(placement.lower_write_policy)
+def _set_rules(stack: Stack, placement: Placement) -> None:
     stack.write_threshold = min(placement.write_threshold or 1, MOST_USES)
+    stack.lower_write_threshold = min(placement.lower_write_threshold or 1, MOST_USES)
     stack.inclusive = placement.inclusion == "inclusive"
-    stack.writes_output = placement.writes_output
+    for name in ("keeps_on_the_way", "writes_output", "hits_count_below", "spares_hbm"):
+        stack[name] = getattr(placement, name)
+    stack.leaf_first = placement.lower_order == "leaf_first"
     stack.waits = placement.when_writes_lag == "wait"
     stack.write_buffer_s = placement.write_buffer_s
     stack.load_rule = LOAD_RULES.index(placement.load_or_recompute)
@@ -190,7 +198,7 @@ def _below(capacity: Ints, policy: int) -> Ints:
     return below
 
 
-STACK_TYPE = typeof(_empty_stack(1, False, False))
+STACK_TYPE = typeof(_empty_stack(1, False, False, False))
 TIER_TYPE = typeof(make_record(_TIER, {"ready_s": np.zeros(1)}))
 
 
@@ -219,9 +227,15 @@ def pins(stack: Stack) -> NDArray[np.int32]:
 
 
 @njit(cache=True)
-def no_pins(stack: Stack) -> NDArray[np.int32]:
-    """View zeros, (U,): nothing below HBM is in use."""
-    return view_ints(stack, stack.no_pins_at, stack.no_pins_rows)
+def spared(stack: Stack) -> NDArray[np.int32]:
+    """View 1 for each block that the tiers below HBM keep, (U,)."""
+    return view_ints(stack, stack.spared_at, stack.spared_rows)
+
+
+@njit(cache=True)
+def entries(stack: Stack) -> NDArray[np.uint8]:
+    """View how often each block came into the first tier below HBM, (U,) or (1,)."""
+    return view_bytes(stack, stack.entries_at, stack.entries_rows)
 
 
 @njit(cache=True)
