@@ -14,6 +14,7 @@ from serving_scenarios import Request, links, option, scenario
 from pipeline.hardware.base import LinkConstants
 from pipeline.placement.base import Placement
 from pipeline.placement.state import DRAM, SSD
+from pipeline.predictor.step_table import linear_step_table
 from pipeline.serving.simulate import simulate
 
 A, B = [f"a{k}" for k in range(5)], [f"b{k}" for k in range(4)]
@@ -90,3 +91,17 @@ def test_what_a_link_has_to_do_already_counts(deadline_s: float, dram_tokens: in
     hits = simulate(case).rows.hit_tokens
     assert hits[3].tolist() == [0, 64, 0, 0]
     assert hits[4].tolist() == [0, dram_tokens, 0, 0]
+
+
+def test_split_loads_the_end_while_it_computes_the_beginning() -> None:
+    # A link takes 0.9 s a block. All three by the link: 2.7 s, then 1.16 s for the last block; none: 1.64 s. Computing
+    # a1 takes 1.16 s, in which a2 and a3 are nearly there; with steps that cost less, that pays.
+    cheap = linear_step_table(0.1, 0.05, 0.0, 0.0)
+    hits, after_s = again("always_load", 0.9, step_table=cheap)
+    assert after_s == pytest.approx(2.7 + 0.1 + 16 * 0.05)
+    hits, after_s = again("always_recompute", 0.9, step_table=cheap)
+    assert after_s == pytest.approx(0.1 + 64 * 0.05)
+    hits, after_s = again("split", 0.9, step_table=cheap)
+    # a1 and a2 by computing would take 1.7 s, a3 by the link 0.9; a1 alone 0.9 s and two by the link 1.8 s.
+    assert hits.tolist() == [16, 16, 0, 0]
+    assert after_s == pytest.approx(1.7 + 0.1 + 16 * 0.05)

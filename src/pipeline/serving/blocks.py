@@ -9,7 +9,7 @@ from pipeline.placement.base import ONBOARD
 from pipeline.placement.stack import account, commit, free_private, match, release, reserve, take_pending
 from pipeline.placement.state import IN_HBM, Stack, pins, where
 from pipeline.serving.link import CAUSE_COUNT, TIER_COUNT, free_from_s, send
-from pipeline.serving.state import NONE, Machine, Row, block_ids, loader, row_at
+from pipeline.serving.state import NONE, Machine, Row, block_ids, loader
 
 
 @njit(cache=True)
@@ -42,15 +42,15 @@ def leading_hits(x: Machine, job: Row, now_s: float) -> tuple[int, int, int]:
     run = match(x.stack, x.tiers, ids, start, start + looked_up, now_s)
     if job.remote_tokens > 0:
         run = _leading_in_hbm(x, start, run)
-    return run, pinned_among(x, job, run), looked_up
+    return run, pinned_among(x, job, 0, run), looked_up
 
 
 @njit(cache=True)
-def pinned_among(x: Machine, job: Row, run: int) -> int:
-    """How many of the row's first `run` blocks are in use by others."""
+def pinned_among(x: Machine, job: Row, first: int, last: int) -> int:
+    """How many of the row's blocks from `first` to `last` are in use by others."""
     users, ids = pins(x.stack), block_ids(x)
     pinned = 0
-    for k in range(job.chain_start, job.chain_start + run):
+    for k in range(job.chain_start + first, job.chain_start + last):
         pinned += users[ids[k]] > 0
     return pinned
 
@@ -97,22 +97,23 @@ def give_back(x: Machine, job: Row, time_s: float) -> None:
     """Let go of all blocks of the row; the cached ones stay until they are evicted, the end of the chain first."""
     account(x.tiers, time_s)
     free_private(x.stack, x.tiers, job.private_blocks)
+    ahead = job.chain_start + job.ahead_start
+    release(x.stack, x.tiers, block_ids(x), ahead, ahead + job.ahead_blocks, time_s)
+    job.ahead_blocks = 0
     release(x.stack, x.tiers, block_ids(x), job.chain_start, job.chain_start + job.cached_blocks, time_s)
     job.cached_blocks = 0
     job.private_blocks = 0
 
 
 @njit(cache=True)
-def pending_loader(x: Machine, job: Row, run: int) -> int:
-    """Row whose load, still under way, brings one of the first `run` blocks; the last begun; -1 if there is none."""
-    found = NONE
+def pending_loader(x: Machine, row: int, start: int, run: int) -> int:
+    """Another row whose load, still under way, brings one of `run` blocks of a row; -1 if there is none."""
     loading, ids = loader(x.engine), block_ids(x)
     if loading.size > 0:
-        for k in range(job.chain_start, job.chain_start + run):
-            other = loading[ids[k]]
-            if other != NONE and (found == NONE or row_at(x.rows, other).load_order > row_at(x.rows, found).load_order):
-                found = other
-    return found
+        for k in range(start, start + run):
+            if loading[ids[k]] != NONE and loading[ids[k]] != row:
+                return int(loading[ids[k]])
+    return NONE
 
 
 @njit(cache=True)

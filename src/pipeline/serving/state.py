@@ -54,22 +54,24 @@ ROW = np.dtype(
         ("arrival_s", np.float64),
         # When the engine took it from its input: the first boundary between steps from its arrival on.
         ("taken_s", np.float64),
-        # Progress. computed_tokens have KV; cached_blocks: pinned blocks of its chain; handoff_blocks: on their way
-        # from another instance; load_end, next_load: by source tier, where its load ends in the work of the stream, and
-        # who waits for that stream next; loads_left: of its own, by stream; waits_for: row whose load it shares;
-        # awaited_loads: its own, all together, and that one, while under way; next_row: in a queue.
+        # Progress. computed_tokens have KV; cached_blocks: pinned blocks of its chain; ahead_start, ahead_blocks:
+        # pinned ones further on, behind some that it computes; handoff_blocks: on their way from another instance;
+        # load_end, next_load: by source tier, where its load ends in the work of the stream, and who waits for that
+        # stream next; loads_left: of its own, by stream; waits_for: another row that loads blocks of its;
+        # awaited_loads: its own, all together, and that of others, while under way; next_row: in a queue.
         ("status", np.int64),
         ("computed_tokens", np.int64),
         ("generated_tokens", np.int64),
         ("cached_blocks", np.int64),
         ("private_blocks", np.int64),
+        ("ahead_start", np.int64),
+        ("ahead_blocks", np.int64),
         ("handoff_blocks", np.int64),
         ("load_end", np.float64, _TIERS),
         ("next_load", np.int64, _TIERS),
         ("loads_left", np.int64),
         ("waits_for", np.int64),
         ("awaited_loads", np.int64),
-        ("load_order", np.int64),
         ("next_row", np.int64),
         # Told. scheduled_s: first scheduled or first loading; loading_s: time spent loading; max_gap_s: between two
         # tokens, preemptions included; hit_tokens by tier, when first admitted.
@@ -105,7 +107,7 @@ _ENGINE: list[tuple[Any, ...]] = [
     # Queues and batch. clock_s: start of the next step, inf while there is nothing to do; decoding: every running row
     # has put out a token and lacks the next; blocked: the head of the queue did not fit, and nothing has changed since;
     # planned: `scheduled` already holds the next step; coasting: in a run of steps that only decode, see below; until
-    # quiet_s at least nothing comes of it but more tokens for the same requests; load_count, handoff_count: begun.
+    # quiet_s at least nothing comes of it but more tokens for the same requests; handoff_count: begun.
     ("clock_s", np.float64),
     ("head", np.int64, (QUEUES,)),
     ("tail", np.int64, (QUEUES,)),
@@ -116,7 +118,6 @@ _ENGINE: list[tuple[Any, ...]] = [
     ("planned", np.bool_),
     ("coasting", np.bool_),
     ("quiet_s", np.float64),
-    ("load_count", np.int64),
     ("handoff_count", np.int64),
     ("idle_steps", np.int64),
     # Totals. outside_s: the part of step_s that lies outside the profiled range.

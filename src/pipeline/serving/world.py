@@ -22,8 +22,8 @@ from pipeline.serving.coast import can_coast, coast, end_run
 from pipeline.serving.link import occupy_handoff
 from pipeline.serving.observe import observe, read_poll
 from pipeline.serving.packed import engine_at, links_at, log_at, network_at, policy_at, stack_at, table_at, tier_at
+from pipeline.serving.prefix import arrived
 from pipeline.serving.queues import enqueue
-from pipeline.serving.schedule import arrived
 from pipeline.serving.state import DONE, NONE, WAITING, Ints, Machine, log_has_room, row_at, written
 from pipeline.serving.step import step
 from pipeline.serving.transfers import may_start_s, next_arrived
