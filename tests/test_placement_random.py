@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from placement_model import StackModel
 from placement_stacks import BLOCKS, moved, new_stack, residents, used_blocks
 
+from pipeline.placement.base import ONBOARD
 from pipeline.placement.checks import check_invariants
 from pipeline.placement.stack import (
     acquire,
@@ -48,7 +49,7 @@ class Twin:
         ids = np.array(chain, np.int64)
         hits = match(self.stack, self.tiers, ids, 0, ids.size, time_s)
         assert hits == self.model.match(chain)
-        got = acquire(self.stack, self.tiers, ids, 0, hits, time_s)
+        got = acquire(self.stack, self.tiers, ids, 0, hits, ONBOARD, time_s)
         assert got == self.model.acquire(chain[:hits])
         if got[0]:
             record_misses(self.stack, len(chain) - hits)

@@ -29,7 +29,7 @@ def serve(stack: Any, tiers: Any, chain: list[int], time_s: float = 0.0) -> None
     """Run one request alone: look up, bring up, compute the rest, let go."""
     ids = np.array(chain, np.int64)
     hits = match(stack, tiers, ids, 0, ids.size, time_s)
-    assert acquire(stack, tiers, ids, 0, hits, time_s)[0]
+    assert acquire(stack, tiers, ids, 0, hits, ONBOARD, time_s)[0]
     record_misses(stack, ids.size - hits)
     assert reserve(stack, tiers, ids.size - hits, time_s)
     for block in chain[hits:]:
@@ -48,7 +48,7 @@ def test_a_chain_is_demoted_leaf_first_and_comes_back_when_it_is_hit() -> None:
     ids = np.array([0, 1, 2], np.int64)
     assert match(stack, tiers, ids, 0, 3, 1.0) == 3
     # All three leave their tiers before 3, 6 and 5 come down: so nothing is lost. (6 is a leaf, 5 its root.)
-    assert acquire(stack, tiers, ids, 0, 3, 1.0) == (True, 0, 1, 2, 0)
+    assert acquire(stack, tiers, ids, 0, 3, ONBOARD, 1.0) == (True, 0, 1, 2, 0)
     assert residents(tiers) == [{0, 1, 2}, {5, 6}, {3, 4}, set()]
     assert stack.hit_blocks.tolist() == [0, 1, 2, 0]
     assert stack.evicted_blocks.tolist() == [7, 4, 0, 0]
@@ -85,12 +85,12 @@ def test_what_does_not_fit_changes_nothing() -> None:
     serve(stack, tiers, [3])  # pushes out 2
     assert reserve(stack, tiers, 1, 0.0)  # and 1
     before = stack.tobytes(), where(stack).tobytes(), pins(stack).tobytes()
-    assert acquire(stack, tiers, np.array([0, 1, 2], np.int64), 0, 3, 0.0) == (False, 0, 0, 0, 0)
+    assert acquire(stack, tiers, np.array([0, 1, 2], np.int64), 0, 3, ONBOARD, 0.0) == (False, 0, 0, 0, 0)
     assert not reserve(stack, tiers, 3, 0.0)
     assert not can_hold(stack, tiers, 3)
     assert can_hold(stack, tiers, 2)
     assert before == (stack.tobytes(), where(stack).tobytes(), pins(stack).tobytes())
-    assert acquire(stack, tiers, np.array([0, 1], np.int64), 0, 2, 0.0) == (True, 1, 1, 0, 0)
+    assert acquire(stack, tiers, np.array([0, 1], np.int64), 0, 2, ONBOARD, 0.0) == (True, 1, 1, 0, 0)
     assert not can_hold(stack, tiers, 1)
 
 
@@ -127,7 +127,7 @@ def test_a_block_twice_in_a_chain_takes_one_place() -> None:
     serve(stack, tiers, [0])
     serve(stack, tiers, [1])
     ids = np.array([0, 0], np.int64)
-    assert acquire(stack, tiers, ids, 0, 2, 0.0) == (True, 1, 1, 0, 0)
+    assert acquire(stack, tiers, ids, 0, 2, ONBOARD, 0.0) == (True, 1, 1, 0, 0)
     release(stack, tiers, ids, 0, 2, 0.0)
     assert residents(tiers)[:2] == [{0}, {1}]
     assert check_invariants(stack, tiers) == []

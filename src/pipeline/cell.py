@@ -14,6 +14,7 @@ from pipeline.hardware.spec import Hardware
 from pipeline.model import Model
 from pipeline.placement.base import Placement
 from pipeline.placement.capacity import capacity_blocks
+from pipeline.placement.prefetch import Prefetcher
 from pipeline.placement.tiers import Tiers
 from pipeline.predictor.base import Predictor
 from pipeline.predictor.tau import TypicalLoad
@@ -37,6 +38,7 @@ class Cell(Spec):
     tiers: Tiers
     eviction: EvictionPolicy
     placement: Placement
+    prefetch: Prefetcher
     routing: Router
     length: LengthPredictor
     tau: TypicalLoad

@@ -32,7 +32,7 @@ CALIBRATED = ("silicon_interpolated", "measured")
 """Sources of step times that rest on measurements of the very hardware; the others are scaled and datasheet."""
 OPTIONS = (
     *("model", "hardware", "predictor", "engine", "trace", "tiers"),
-    *("eviction", "placement", "routing", "cluster", "slo"),
+    *("eviction", "placement", "prefetch", "routing", "cluster", "slo"),
 )
 SOFTWARE = ("numpy", "numba", "scikit-learn", "simpy")
 
@@ -68,6 +68,7 @@ def scenario_of(cell: Cell, trace: RequestTrace, plant: Plant) -> Scenario:
         capacity_blocks=cell.capacity_blocks(trace.block_tokens).tolist(),
         eviction=cell.eviction,
         placement=cell.placement,
+        prefetch=cell.prefetch,
         step_table=plant.step_table,
         links=plant.links,
         instances_per_node=max(cell.hardware.gpus_per_node // cell.engine.tensor_parallel, 1),

@@ -94,7 +94,7 @@ CELLS = Table("cells", "a simulation run", (
     _CELL, _s("stage", "place or route"), _s("study", "study"),
     _s("model", "option"), _s("hardware", "option"), _s("predictor", "option"), _s("engine", "option"),
     _s("trace", "option"), _s("tiers", "option"), _s("eviction", "option"), _s("placement", "option"),
-    _s("routing", "option"), _s("cluster", "option"), _s("slo", "option"),
+    _s("prefetch", "option"), _s("routing", "option"), _s("cluster", "option"), _s("slo", "option"),
     _i("seed", "seed"), _s("axes", "grid axes of the cell (JSON)"), _s("code_digest", "code that ran"),
     _s("config", "resolved configuration (JSON)"),
     _s("calibration_source", "silicon_interpolated or measured; scaled or datasheet (uncalibrated)"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from numba import njit
 
+from pipeline.placement.base import ONBOARD
 from pipeline.placement.lower import write_listed
 from pipeline.placement.stack import acquire, commit, match, record_misses, release, reserve
 from pipeline.placement.state import Ints, Stack, StackTiers
@@ -22,7 +23,9 @@ def misses(stack: Stack, tiers: StackTiers, block_ids: Ints, offset: Ints, leaf_
         start, stop, time_s = offset[request], offset[request + 1], float(request)
         run = match(stack, tiers, block_ids, start, stop, time_s)
         absent = stop - start - run
-        if not (acquire(stack, tiers, block_ids, start, run, time_s)[0] and reserve(stack, tiers, absent, time_s)):
+        if not (
+            acquire(stack, tiers, block_ids, start, run, ONBOARD, time_s)[0] and reserve(stack, tiers, absent, time_s)
+        ):
             return -1
         record_misses(stack, absent)
         missed += absent

@@ -59,10 +59,11 @@ def account(tiers: StackTiers, time_s: float) -> None:
 
 @njit(cache=True)
 def acquire(
-    stack: Stack, tiers: StackTiers, ids: Ints, start: int, run: int, time_s: float
+    stack: Stack, tiers: StackTiers, ids: Ints, start: int, run: int, cause: int, time_s: float
 ) -> tuple[bool, int, int, int, int]:
     """Pin the `run` blocks from ids[start], each found in some tier, and bring those below HBM up.
 
+    cause: ONBOARD, or PREFETCH, which is no use of the blocks, and no hit.
     Returns (ok, hits in HBM, in DRAM, in SSD, in the remote tier). If they do not all fit, nothing has changed and ok
     is False. All are pinned before anything is evicted, so that what is about to be used stays.
     """
@@ -77,23 +78,23 @@ def acquire(
     if absent > 0:
         # They leave the lower tiers first: else the blocks demoted for them could push them out below.
         for i in range(start, start + run):
-            source = _begin_to_come(stack, tiers, ids[i], time_s)
+            source = _begin_to_come(stack, tiers, ids[i], cause, time_s)
             dram += source == DRAM
             ssd += source == SSD
             remote += source == REMOTE
         _make_room(stack, tiers, absent, time_s)
     for i in range(start, start + run):
         block = ids[i]
-        if where(stack)[block] & IN_HBM:
+        if where(stack)[block] & IN_HBM == 0:
+            _enter_hbm(stack, tiers, block, time_s)
+        elif cause == ONBOARD:
             calls.touch(tiers.functions, tiers.states[HBM], block, time_s)
             if stack.hits_count_below:
                 touch_lower(tiers, block, tiers_of(stack, block), time_s)
-                note_use(stack, block, True)
-        else:
-            _enter_hbm(stack, tiers, block, time_s)
-            if stack.hits_count_below:
-                note_use(stack, block, True)
-    stack.hit_blocks[HBM] += run - absent
+        if cause == ONBOARD and stack.hits_count_below:
+            note_use(stack, block, True)
+    if cause == ONBOARD:
+        stack.hit_blocks[HBM] += run - absent
     return True, run - absent, dram, ssd, remote
 
 
@@ -187,15 +188,15 @@ def _pin(stack: Stack, ids: Ints, start: int, run: int) -> tuple[int, int]:
 
 
 @njit(cache=True)
-def _begin_to_come(stack: Stack, tiers: StackTiers, block: int, time_s: float) -> int:
+def _begin_to_come(stack: Stack, tiers: StackTiers, block: int, cause: int, time_s: float) -> int:
     """Start the way up of a block that is not in HBM; return its tier, -1 if it needs no move."""
     bits = tiers_of(stack, block)
     if bits & (IN_HBM | COMING):
         return NONE
     where(stack)[block] |= COMING
     source = tier_with(stack, tiers, block, time_s)
-    stack.hit_blocks[source] += 1
-    count_move(stack, source, HBM, ONBOARD)
+    stack.hit_blocks[source] += cause == ONBOARD
+    count_move(stack, source, HBM, cause)
     if stack.inclusive:
         touch_lower(tiers, block, bits, time_s)
         if stack.keeps_on_the_way:

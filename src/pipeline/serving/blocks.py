@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from pipeline.placement.base import ONBOARD
+from pipeline.placement.base import ONBOARD, PREFETCH
 from pipeline.placement.stack import account, commit, free_private, match, release, reserve, take_pending
 from pipeline.placement.state import IN_HBM, Stack, pins, where
 from pipeline.serving.link import CAUSE_COUNT, TIER_COUNT, free_from_s, send
@@ -118,7 +118,7 @@ def pending_loader(x: Machine, row: int, start: int, run: int) -> int:
 
 @njit(cache=True)
 def charge_moves(x: Machine, time_s: float) -> None:
-    """Charge what moved between the tiers since the last call to the links, but for what requests wait for."""
+    """Charge what was written since the last call to the links; what comes up is charged at once."""
     if x.stack.pending_count == 0:
         return
     moves = np.empty((TIER_COUNT, TIER_COUNT, CAUSE_COUNT), np.int64)
@@ -127,6 +127,6 @@ def charge_moves(x: Machine, time_s: float) -> None:
     for source in range(TIER_COUNT):
         for target in range(TIER_COUNT):
             for cause in range(CAUSE_COUNT):
-                if moves[source, target, cause] > 0 and cause != ONBOARD:
+                if moves[source, target, cause] > 0 and cause not in (ONBOARD, PREFETCH):
                     send(x.links, x.network, i, source, target, cause, moves[source, target, cause], time_s)
                     x.stack.free_s[source, target] = free_from_s(x.links, x.network, i, source, target)

@@ -10,6 +10,7 @@ from simpy.events import Event
 from pipeline.serving.clock import Clock
 from pipeline.serving.dispatch import Dispatch
 from pipeline.serving.engine import Engines, Entry
+from pipeline.serving.prefetching import Prefetching
 from pipeline.serving.scenario import Scenario, SimulationOutput
 from pipeline.serving.state import DONE, HANDOFF, NONE
 from pipeline.serving.stays import make_stays, reject_reasons, successors
@@ -30,6 +31,10 @@ class Cluster:
         self._engines = Engines(scenario, self._rows, bool((self._follower != NONE).any()), coasts)
         self._dispatch = Dispatch(scenario, self._engines)
         self._clock = Clock()
+        self._prefetching = None
+        if scenario.prefetch.fetches and scenario.engine.prefix_cache:
+            stays = self._rows.size - trace.request_count
+            self._prefetching = Prefetching(scenario, self._engines, self._clock, stays)
         self._reason = reject_reasons(scenario)
         self._count = trace.request_count
         self._arrival_s = np.full(self._count, np.nan)
@@ -38,7 +43,7 @@ class Cluster:
         self._is_rejected: list[bool] = (self._reason != "").tolist()
         self._keeps: list[int] = self._rows.keeps.tolist()
         self._following: list[int] = self._follower.tolist()
-        self._instance = [NONE] * self._rows.size
+        self._instance = [NONE] * (self._count * scenario.stay_count)
         self._first_token_s = self._rows.first_token_s
         followers = np.zeros(self._count, np.bool_)
         followers[self._follower[self._follower != NONE]] = True
@@ -82,6 +87,8 @@ class Cluster:
             self._instance[row] = instance
             row += self._count
         self._engines.submit(self._instance[request], request, now_s)
+        if self._prefetching:
+            self._prefetching.arrived(request, self._instance[request])
 
     def _hear(self, entries: list[Entry]) -> None:
         for time_s, kind, instance, row in entries:
@@ -97,10 +104,12 @@ class Cluster:
 
     def _ended(self, request: int) -> None:
         """Let the next turn of a closed-loop session come, once its user has thought."""
-        following = self._following[request]
+        following, next_s = self._following[request], None
         if following != NONE:
-            think_s = self._scenario.trace.think_s.item(following)
-            self._clock.at(self._clock.now + think_s, partial(self._arrive, following))
+            next_s = self._clock.now + self._scenario.trace.think_s.item(following)
+            self._clock.at(next_s, partial(self._arrive, following))
+        if self._prefetching and not self._is_rejected[request]:
+            self._prefetching.ended(request, self._instance[request], next_s)
 
     def _hand_off(self, instance: int, row: int, _event: Event) -> None:
         """Move the KV that a row waits for from the instance that computed its prompt."""
@@ -119,20 +128,21 @@ class Cluster:
 
     def _output(self) -> SimulationOutput:
         count = self._count
-        expected = np.tile(self._reason == "", self._rows.size // count)
-        expected[count:] &= self._scenario.trace.output_tokens[: self._rows.size - count] > 1
-        never = np.flatnonzero(expected & (self._rows.status != DONE))
+        rows = self._rows[: count * self._scenario.stay_count]
+        expected = np.tile(self._reason == "", self._scenario.stay_count)
+        expected[count:] &= self._scenario.trace.output_tokens[: rows.size - count] > 1
+        never = np.flatnonzero(expected & (rows.status != DONE))
         if never.size:
             raise RuntimeError(
                 f"serving: {never.size} requests never ended, though nothing is left to happen; the first is request "
                 f"{never[0] % count} at instance {self._instance[never[0]]}"
             )
-        last_s = np.nan_to_num(self._rows.last_token_s).max(initial=0.0)
+        last_s = np.nan_to_num(rows.last_token_s).max(initial=0.0)
         end_s = float(max(last_s, np.nan_to_num(self._arrival_s).max(initial=0.0)))
         instances, accounts = self._engines.close(end_s)
         return SimulationOutput(
             scenario=self._scenario,
-            rows=self._rows,
+            rows=rows,
             instance=np.array(self._instance, np.int64),
             arrival_s=self._arrival_s,
             reject_reason=self._reason,

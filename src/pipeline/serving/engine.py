@@ -110,6 +110,10 @@ class Engines:
         """Tell an instance that the row's KV has come from another instance."""
         world.handed_off(self.world, instance, row, now_s)
 
+    def fetch(self, instance: int, row: int, now_s: float) -> None:
+        """Bring up what the row's chain has below HBM, if there is room for it."""
+        world.fetch_ahead(self.world, instance, row, now_s)
+
     def let_go(self, instance: int, row: int, now_s: float) -> None:
         """Tell an instance that the blocks of a row that it kept are no longer needed."""
         world.let_go(self.world, instance, row, now_s)
@@ -147,6 +151,7 @@ def _make_engine(scenario: Scenario, number: int, max_idle_steps: int, loader_bl
     engine.ranks = limits.scheduling != "fcfs"
     engine.preempts_by_rank = limits.scheduling == "priority"
     engine.poll_s = scenario.router.poll_interval_s
+    engine.patience_s = scenario.prefetch.patience_s
     if scenario.hbm_bytes_per_s is not None:
         engine.hbm_bytes_per_s = limits.tensor_parallel * scenario.hbm_bytes_per_s
         ranks = limits.tensor_parallel

@@ -9,9 +9,18 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from pipeline.placement.stack import acquire, can_hold, record_misses, reserve
+from pipeline.placement.base import ONBOARD, PREFETCH
+from pipeline.placement.stack import acquire, can_hold, match, record_misses, reserve
 from pipeline.placement.state import DRAM, HBM, IN_HBM, REMOTE, SSD, where
-from pipeline.serving.blocks import blocks_for, cache_full, known_tokens, leading_hits, pending_loader, pinned_among
+from pipeline.serving.blocks import (
+    blocks_for,
+    cache_full,
+    give_back,
+    known_tokens,
+    leading_hits,
+    pending_loader,
+    pinned_among,
+)
 from pipeline.serving.load_rule import taken
 from pipeline.serving.queues import enqueue, remove
 from pipeline.serving.state import (
@@ -28,7 +37,7 @@ from pipeline.serving.state import (
     running,
     write_log,
 )
-from pipeline.serving.transfers import start_load
+from pipeline.serving.transfers import due_s, start_load
 
 REFUSED, RUNS, LOADS = range(3)
 
@@ -53,6 +62,9 @@ def let_in(x: Machine, job: Row, row: int, now_s: float) -> int:
     if job.status == READY:
         return RUNS if can_hold(x.stack, x.tiers, needed - job.cached_blocks - job.private_blocks) else REFUSED
     found, pinned, looked_up = leading_hits(x, job, now_s)
+    if x.engine.patience_s < np.inf:
+        found = _due_soon(x, job, found, now_s)
+        pinned = pinned_among(x, job, 0, found)
     front, back, end = taken(x, job, found, now_s)
     if front < found:
         pinned = pinned_among(x, job, 0, front) + pinned_among(x, job, back, end)
@@ -60,6 +72,41 @@ def let_in(x: Machine, job: Row, row: int, now_s: float) -> int:
         return REFUSED
     record_misses(x.stack, looked_up - front - (end - back))
     return LOADS if _take_prefix(x, job, row, front, back, end, now_s) else RUNS
+
+
+@njit(cache=True)
+def _due_soon(x: Machine, job: Row, found: int, now_s: float) -> int:
+    """How many of the row's first `found` blocks are there, or due soon enough where they are being prefetched."""
+    loading, ids = loader(x.engine), block_ids(x)
+    for k in range(found if loading.size > 0 else 0):
+        other = loading[ids[job.chain_start + k]]
+        if other == NONE or not row_at(x.rows, other).is_prefetch:
+            continue
+        if due_s(x, row_at(x.rows, other)) - now_s > x.engine.patience_s:
+            return k
+    return found
+
+
+@njit(cache=True)
+def fetch(x: Machine, row: int, now_s: float) -> None:
+    """Bring up what the chain of a row that is no request has below HBM; nothing if there is no room for all of it."""
+    job, ids = row_at(x.rows, row), block_ids(x)
+    if job.loads_left > 0:
+        return
+    start = job.chain_start
+    run = match(x.stack, x.tiers, ids, start, start + job.chain_blocks, now_s)
+    _mark_loading(x, row, start, run)
+    ok, _, dram, ssd, remote = acquire(x.stack, x.tiers, ids, start, run, PREFETCH, now_s)
+    for tier, blocks in ((DRAM, dram), (SSD, ssd), (REMOTE, remote)):
+        if blocks > 0:
+            start_load(x, job, row, tier, blocks, PREFETCH, now_s)
+    if ok:
+        job.cached_blocks = run
+        job.awaited_loads = 1
+        job.load_start_s = now_s
+    if job.loads_left == 0:
+        _unmark_loading(x, row, start, run)
+        give_back(x, job, now_s)
 
 
 @njit(cache=True)
@@ -98,12 +145,12 @@ def _take(x: Machine, job: Row, row: int, first: int, last: int, tells: bool, no
     start, run = job.chain_start + first, last - first
     shared = pending_loader(x, row, start, run)
     _mark_loading(x, row, start, run)
-    _, hbm, dram, ssd, remote = acquire(x.stack, x.tiers, block_ids(x), start, run, now_s)
+    _, hbm, dram, ssd, remote = acquire(x.stack, x.tiers, block_ids(x), start, run, ONBOARD, now_s)
     for tier, blocks in ((HBM, hbm), (DRAM, dram), (SSD, ssd), (REMOTE, remote)):
         if tells:
             job.hit_tokens[tier] += blocks * x.engine.block_tokens
         if tier != HBM and blocks > 0:
-            start_load(x, job, row, tier, blocks, now_s)
+            start_load(x, job, row, tier, blocks, ONBOARD, now_s)
     return shared
 
 
@@ -117,14 +164,19 @@ def _mark_loading(x: Machine, row: int, start: int, run: int) -> None:
 
 
 @njit(cache=True)
+def _unmark_loading(x: Machine, row: int, start: int, run: int) -> None:
+    loading, ids = loader(x.engine), block_ids(x)
+    if loading.size > 0:
+        for k in range(start, start + run):
+            if loading[ids[k]] == row:
+                loading[ids[k]] = NONE
+
+
+@njit(cache=True)
 def arrived(x: Machine, row: int, now_s: float) -> None:
     """Take note that all that the row was loading has arrived: it, and those who share its blocks, may go on."""
     job = row_at(x.rows, row)
-    loading, ids = loader(x.engine), block_ids(x)
-    if loading.size > 0:
-        for k in range(job.chain_start, job.chain_start + job.chain_blocks):
-            if loading[ids[k]] == row:
-                loading[ids[k]] = NONE
+    _unmark_loading(x, row, job.chain_start, job.chain_blocks)
     if job.remote_tokens > 0:
         job.computed_tokens = job.remote_tokens
         cache_full(x, job, job.remote_tokens, now_s)
@@ -158,7 +210,9 @@ def _one_less(x: Machine, row: int, now_s: float) -> None:
     if job.awaited_loads > 0:
         return
     job.loading_s += now_s - job.load_start_s
-    if job.status == LOADING:
+    if job.is_prefetch:
+        give_back(x, job, now_s)
+    elif job.status == LOADING:
         remove(x.engine, x.rows, row)
         held = job.cached_blocks + job.private_blocks
         enqueue(x.engine, x.rows, READY if held > 0 else WAITING, row)

@@ -13,6 +13,7 @@ from pipeline.eviction.base import EvictionPolicy
 from pipeline.hardware.base import LinkConstants
 from pipeline.model import Model
 from pipeline.placement.base import Placement
+from pipeline.placement.prefetch import NoPrefetch, Prefetcher
 from pipeline.predictor.step_table import StepTable
 from pipeline.routing.base import Router
 from pipeline.routing.length import LengthPredictor
@@ -20,6 +21,8 @@ from pipeline.serving.state import Floats, Ints, Rows
 from pipeline.serving.wiring import NO_LIMITS, LinkLimits
 from pipeline.trace.request_trace import RequestTrace
 from pipeline.values import Cluster, Engine, Role, Slo
+
+NO_PREFETCH = NoPrefetch(name="none", mode="wait_complete", timeout_s=None)
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,7 @@ class Scenario:
     decode_s_per_token: float
     slo: Slo
     seed: int
+    prefetch: Prefetcher = NO_PREFETCH
     shared_by: Mapping[str, str] = field(default_factory=dict)
     link_limits: LinkLimits = NO_LIMITS
     hbm_bytes_per_s: float | None = None
@@ -74,6 +78,11 @@ class Scenario:
     def roles(self) -> list[Role]:
         """Role of each instance, by its number."""
         return [pool.role for pool in self.cluster.pools for _ in range(pool.count)]
+
+    @property
+    def stay_count(self) -> int:
+        """Stays of a request at engines."""
+        return 2 if self.is_split else 1
 
     @property
     def is_split(self) -> bool:

@@ -42,7 +42,7 @@ ROW = np.dtype(
         # Given. output_tokens: at which the stay ends; chain_start, chain_blocks: the request's full blocks in the
         # trace's block ids (0 blocks without a prefix cache); awaited: others wait for its end; keeps: its blocks stay
         # pinned after its end, until they are let go; remote_tokens: KV that another instance holds for it; rank: the
-        # lower, the sooner it is admitted, among equals by arrival_s.
+        # lower, the sooner it is admitted, among equals by arrival_s. is_prefetch: no request, but what to fetch.
         ("input_tokens", np.int64),
         ("output_tokens", np.int64),
         ("chain_start", np.int64),
@@ -52,6 +52,7 @@ ROW = np.dtype(
         ("remote_tokens", np.int64),
         ("rank", np.float64),
         ("arrival_s", np.float64),
+        ("is_prefetch", np.bool_),
         # When the engine took it from its input: the first boundary between steps from its arrival on.
         ("taken_s", np.float64),
         # Progress. computed_tokens have KV; cached_blocks: pinned blocks of its chain; ahead_start, ahead_blocks:
@@ -89,16 +90,17 @@ ROW = np.dtype(
 
 _ENGINE: list[tuple[Any, ...]] = [
     # Limits. max_idle_steps: more steps than that without completing a request are an error; poll_s: between two
-    # polls; hbm_bytes_per_s: of all ranks, 0 if transfers are not to slow steps down; weights_read_s, token_read_s: to
-    # read all weights, and a token's KV, from it; coasts: runs of mere decoding are done in one go; plans_ahead: async
-    # scheduling; ranks: rows may differ in rank; preempts_by_rank: who has the highest is preempted, not who was
-    # admitted last.
+    # polls; patience_s: how far ahead prefetched blocks may be due for a row to wait for them; hbm_bytes_per_s: of all
+    # ranks, 0 if transfers are not to slow steps down; weights_read_s, token_read_s: to read all weights, and a token's
+    # KV, from it; coasts: runs of mere decoding are done in one go; plans_ahead: async scheduling; ranks: rows may
+    # differ in rank; preempts_by_rank: who has the highest is preempted, not who was admitted last.
     ("number", np.int64),
     ("max_running", np.int64),
     ("max_batched_tokens", np.int64),
     ("block_tokens", np.int64),
     ("max_idle_steps", np.int64),
     ("poll_s", np.float64),
+    ("patience_s", np.float64),
     *((name, np.float64) for name in ("hbm_bytes_per_s", "weights_read_s", "token_read_s")),
     ("coasts", np.int64),
     ("plans_ahead", np.bool_),

@@ -22,17 +22,24 @@ def successors(trace: RequestTrace) -> Ints:
 
 
 def make_stays(scenario: Scenario, follower: Ints) -> Rows:
-    """Make the rows: one per request, or where prefill and decode are split, n for prefill and then n for decode."""
-    trace, count = scenario.trace, scenario.trace.request_count
-    rows = make_rows(2 * count if scenario.is_split else count)
+    """Make the rows: one per request, or where prefill and decode are split, n for prefill and then n for decode.
+
+    With a prefetcher n more that stand for what is fetched.
+    """
+    trace, count, stays = scenario.trace, scenario.trace.request_count, scenario.stay_count
+    rows = make_rows((stays + scenario.prefetch.fetches) * count)
     chains = trace.block_offset[1:] - trace.block_offset[:-1]
-    for stay in (rows[:count], rows[count:]):
-        if stay.size:
+    for k in range(stays + scenario.prefetch.fetches):
+        stay = rows[k * count : (k + 1) * count]
+        if k == stays:
+            stay.is_prefetch = True
+            stay.chain_start, stay.chain_blocks = trace.block_offset[:-1], chains
+        else:
             stay.input_tokens = trace.input_tokens
             stay.output_tokens = trace.output_tokens
             stay.chain_start = trace.block_offset[:-1]
             stay.chain_blocks = chains if scenario.engine.prefix_cache else 0
-            stay.awaited = follower != NONE
+            stay.awaited = (follower != NONE) | scenario.prefetch.watches_ends
             stay.rank = _ranks(scenario)
     if scenario.is_split:
         goes_on = trace.output_tokens > 1
@@ -40,7 +47,7 @@ def make_stays(scenario: Scenario, follower: Ints) -> Rows:
         prefill.output_tokens = 1
         prefill.keeps = goes_on
         prefill.awaited |= goes_on
-        rows[count:].remote_tokens = trace.input_tokens
+        rows[count : 2 * count].remote_tokens = trace.input_tokens
     return rows
 
 

@@ -5,19 +5,18 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from pipeline.placement.base import ONBOARD
 from pipeline.placement.state import DRAM, HBM, REMOTE
 from pipeline.serving.link import first_stream, free_from_s, pair_of, send, waiting_rows
-from pipeline.serving.network import SLACK, bytes_per_s, has_arrived, settle, wait_for
+from pipeline.serving.network import SLACK, arrival_s, bytes_per_s, has_arrived, settle, wait_for
 from pipeline.serving.state import NONE, Engine, Machine, Row, row_at
 from pipeline.serving.wiring import HBM_STREAMS, STREAMS
 
 
 @njit(cache=True)
-def start_load(x: Machine, job: Row, row: int, tier: int, block_count: int, now_s: float) -> None:
+def start_load(x: Machine, job: Row, row: int, tier: int, block_count: int, cause: int, now_s: float) -> None:
     """Send blocks that the row waits for up from a tier below HBM."""
     i = x.engine.number
-    job.load_end[tier] = send(x.links, x.network, i, tier, HBM, ONBOARD, block_count, now_s)
+    job.load_end[tier] = send(x.links, x.network, i, tier, HBM, cause, block_count, now_s)
     job.next_load[tier] = NONE
     job.loads_left += 1
     pair = pair_of(x.links, tier, HBM)
@@ -28,6 +27,17 @@ def start_load(x: Machine, job: Row, row: int, tier: int, block_count: int, now_
     else:
         row_at(x.rows, queue[1]).next_load[tier] = row
     queue[1] = row
+
+
+@njit(cache=True)
+def due_s(x: Machine, job: Row) -> float:
+    """When all that the row is loading will have arrived, if no speed changes."""
+    due = 0.0
+    for tier in range(DRAM, REMOTE + 1):
+        stream = first_stream(x.links, x.engine.number) + pair_of(x.links, tier, HBM)
+        if job.load_end[tier] > 0.0:
+            due = max(due, arrival_s(x.network, stream, job.load_end[tier]))
+    return due
 
 
 @njit(cache=True)
@@ -44,6 +54,7 @@ def next_arrived(x: Machine, now_s: float) -> int:
             job = row_at(x.rows, row)
             queue[0] = job.next_load[tier]
             wait_for(x.network, stream, np.inf if queue[0] == NONE else row_at(x.rows, queue[0]).load_end[tier])
+            job.load_end[tier] = 0.0
             job.loads_left -= 1
             if job.loads_left == 0:
                 return int(row)

@@ -22,7 +22,7 @@ from pipeline.serving.coast import can_coast, coast, end_run
 from pipeline.serving.link import occupy_handoff
 from pipeline.serving.observe import observe, read_poll
 from pipeline.serving.packed import engine_at, links_at, log_at, network_at, policy_at, stack_at, table_at, tier_at
-from pipeline.serving.prefix import arrived
+from pipeline.serving.prefix import arrived, fetch
 from pipeline.serving.queues import enqueue
 from pipeline.serving.state import DONE, NONE, WAITING, Ints, Machine, log_has_room, row_at, written
 from pipeline.serving.step import step
@@ -201,6 +201,19 @@ def hand_off(world: World, i: int, source_instance: int, row: int, now_s: float)
     if job.handoff_blocks == 0:
         return now_s
     return occupy_handoff(x.links, source_instance, i, job.handoff_blocks, now_s)
+
+
+@njit(cache=True)
+def fetch_ahead(world: World, i: int, row: int, now_s: float) -> None:
+    """Bring up what the chain of a row that is no request has below HBM at instance i, if there is room for it.
+
+    Not where a step is about to start: whoever waits for it loads for itself.
+    """
+    _catch_up(world, i, now_s)
+    x = _machine(world, i)
+    if x.engine.clock_s > now_s:
+        fetch(x, row, now_s)
+        x.engine.quiet_s = 0.0
 
 
 @njit(cache=True)

@@ -31,7 +31,7 @@ costed as (
     left join report_price as g on g.study = r.study and g.item = 'gpu' and g.hardware = r.hardware
 )
 select
-    c.study, c.stage, c.model, c.hardware, c.trace, c.tiers, c.eviction, c.placement, c.routing, c.cluster, c.setting,
+    c.study, c.stage, c.model, c.hardware, c.trace, c.tiers, c.eviction, c.placement, c.prefetch, c.routing, c.cluster, c.setting,
     c.price, c.hbm_bytes, c.dram_bytes, c.ssd_bytes, c.remote_bytes, c.hbm_usd, c.dram_usd, c.ssd_usd, c.tiers_usd,
     c.gpu_count, c.gpu_usd_per_hour,
     c.gpu_usd_per_hour / 3600 / nullif(c.output_tokens_per_s, 0) * 1e6 as gpu_usd_per_million_output_tokens,

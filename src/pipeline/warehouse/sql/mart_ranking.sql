@@ -35,7 +35,7 @@
 -- verdict: reference, better, worse, equal (within the equivalence ratio), no better (at most equal), not shown, too few seeds or no reference
 with grouped as (
     select
-        m.study, m.stage, m.model, m.hardware, m.predictor, m.engine, m.trace, m.tiers, m.eviction, m.placement,
+        m.study, m.stage, m.model, m.hardware, m.predictor, m.engine, m.trace, m.tiers, m.eviction, m.placement, m.prefetch,
         m.routing, m.cluster, m.slo, m.setting, m.compared, m.config_id, m.context_id, m.workload_id,
         if(m.stage = 'place', p.eviction, p.routing) as reference, p.equivalence_ratio,
         count(*) as seed_count,
@@ -83,7 +83,7 @@ bounded as (
         and d.outcome_count > 1
 )
 select
-    study, stage, model, hardware, predictor, engine, trace, tiers, eviction, placement, routing, cluster, slo, setting,
+    study, stage, model, hardware, predictor, engine, trace, tiers, eviction, placement, prefetch, routing, cluster, slo, setting,
     compared, seed_count, outcome_count, goodput_per_s,
     if(goodput_per_s < t_one * goodput_error_per_s, 0, goodput_per_s - t_one * goodput_error_per_s) as goodput_low_per_s,
     goodput_per_s + t_one * goodput_error_per_s as goodput_high_per_s,

@@ -91,7 +91,7 @@ concluded as (
     from joined
 )
 select
-    study, stage, model, hardware, predictor, engine, trace, placement, cluster, slo, setting,
+    study, stage, model, hardware, predictor, engine, trace, placement, prefetch, cluster, slo, setting,
     tiers, eviction, routing, compared, hbm_bytes, dram_bytes, ssd_bytes, remote_bytes, instance_count, tiers_usd,
     goodput_per_s, goodput_low_per_s, goodput_high_per_s, slo_attainment_ratio, ttft_p99_ms, hit_ratio,
     zero_reuse_hit_ratio, infinite_cache_hit_ratio, has_prefixes, mean_running_count, rejected_count, request_count,

@@ -28,7 +28,7 @@ total as (
     group by config_id
 )
 select
-    k.study, k.stage, k.model, k.hardware, k.trace, k.tiers, k.eviction, k.placement, k.routing, k.cluster, k.setting,
+    k.study, k.stage, k.model, k.hardware, k.trace, k.tiers, k.eviction, k.placement, k.prefetch, k.routing, k.cluster, k.setting,
     t.served_tier,
     coalesce(s.request_count, 0) as request_count,
     coalesce(s.request_count, 0) / t.request_count as request_ratio,

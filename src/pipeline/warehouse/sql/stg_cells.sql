@@ -19,7 +19,7 @@ valued as (
     from entries
     where axis.key not in (
         'study', 'stage', 'model', 'hardware', 'predictor', 'engine', 'trace', 'tiers', 'eviction', 'placement',
-        'routing', 'cluster', 'slo', 'seed'
+        'prefetch', 'routing', 'cluster', 'slo', 'seed'
     )
 ),
 sized as (
@@ -71,11 +71,11 @@ split as (
         *,
         if(stage = 'place', eviction, routing) as compared,
         if(stage = 'place', routing, eviction) as other,
-        [study, stage, model, hardware, predictor, engine, trace, placement, cluster, slo, setting] as common
+        [study, stage, model, hardware, predictor, engine, trace, placement, prefetch, cluster, slo, setting] as common
     from named
 )
 select
-    study, cell_id, stage, model, hardware, predictor, engine, trace, tiers, eviction, placement, routing, cluster, slo,
+    study, cell_id, stage, model, hardware, predictor, engine, trace, tiers, eviction, placement, prefetch, routing, cluster, slo,
     setting, seed, compared,
     len(if(stage = 'place', json_keys(parsed, '$.eviction'), json_keys(parsed, '$.routing'))) - 1
         as compared_values_count,
