@@ -5,30 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from llvmlite import ir  # type: ignore[import-untyped]
 from numba import njit, types
-from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from pipeline.by_address import caller
 from pipeline.eviction.base import ON_BLOCK, ON_REMOVE, ON_VICTIM, PolicyFunctions, PolicyState
-
-
-def _caller(signature: Any) -> Any:
-    """Make what calls a C function of `signature`, for compiled code: (address, tuple of arguments) -> result."""
-
-    def type_call(_typing: Any, address: Any, arguments: Any) -> Any:
-        def generate(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
-            given = cgutils.unpack_tuple(builder, values[1])
-            kinds = zip(given, arguments, signature.args, strict=True)
-            cast = [context.cast(builder, value, kind, wanted) for value, kind, wanted in kinds]
-            takes = [context.get_value_type(kind) for kind in signature.args]
-            function = ir.FunctionType(context.get_value_type(signature.return_type), takes)
-            return builder.call(builder.inttoptr(values[0], function.as_pointer()), cast)
-
-        return signature.return_type(address, arguments), generate
-
-    return intrinsic(type_call)
 
 
 def _type_data(_typing: Any, array: Any) -> Any:
@@ -38,9 +20,9 @@ def _type_data(_typing: Any, array: Any) -> Any:
     return types.CPointer(array.dtype)(array), generate
 
 
-_call_on_block = _caller(ON_BLOCK)
-_call_remove = _caller(ON_REMOVE)
-_call_victim = _caller(ON_VICTIM)
+_call_on_block = caller(ON_BLOCK)
+_call_remove = caller(ON_REMOVE)
+_call_victim = caller(ON_VICTIM)
 _data: Any = intrinsic(_type_data)
 
 

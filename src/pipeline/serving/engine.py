@@ -71,6 +71,7 @@ class Engines:
         self._agenda = np.zeros(count, np.int64)
         common = [address_of(self._table), address_of(rows), address_of(self._ids), self._ids.size]
         common += [address_of(self._links.state), address_of(self._log), address_of(self._agenda)]
+        common += [world.run_address()]
         self.world = np.array(
             [
                 [

@@ -7,9 +7,10 @@ every call, tens of microseconds. Whoever makes it keeps what it points to alive
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+from numba import njit, types
 from numba.np.numpy_support import carray
 
+from pipeline.by_address import compiled_address, raising_caller
 from pipeline.eviction.base import PolicyFunctions
 from pipeline.placement.lower import write_listed
 from pipeline.placement.stack import account
@@ -29,9 +30,18 @@ from pipeline.serving.step import step
 from pipeline.serving.transfers import may_start_s, next_arrived
 
 World = Ints
-STACK, NETWORK, TIER, POLICY, FUNCTIONS, TABLE, ROWS, IDS, ID_COUNT, LINKS, LOG, AGENDA = 2, 3, 4, 8, 12, *range(17, 24)
+STACK, NETWORK, TIER, POLICY, FUNCTIONS = 2, 3, 4, 8, 12
+TABLE, ROWS, IDS, ID_COUNT, LINKS, LOG, AGENDA, RUN = range(17, 25)
 """Columns after those of the agenda: addresses, and a length. From TIER and POLICY on one a tier; FUNCTIONS: of the
-policy."""
+policy; RUN: of `_run`, which is called by address: compiled into each of its callers it would take as long again."""
+FIELDS = RUN + 1
+ON_RUN = types.float64(types.int64, types.int64, types.int64, types.float64)
+_call_run = raising_caller(ON_RUN)
+
+
+def run_address() -> int:
+    """Where `_run` is, compiled."""
+    return compiled_address(_run, ON_RUN)
 
 
 @njit(inline="always")
@@ -47,11 +57,12 @@ def _machine(world: World, i: int) -> Machine:
 
 
 @njit(cache=True)
-def _run(world: World, i: int, limit_s: float) -> float:
+def _run(world_address: int, instance_count: int, i: int, limit_s: float) -> float:
     """Do what happens at instance i before the limit, up to a step of which others must hear; return when.
 
     In a network that is shared, loads that arrive are not its business, and it goes no further than to the next one.
     """
+    world = carray(ints_at(world_address), (instance_count, FIELDS))
     x = _machine(world, i)
     heard_s = np.inf
     while log_has_room(x.log):
@@ -84,6 +95,11 @@ def _run(world: World, i: int, limit_s: float) -> float:
 
 
 @njit(cache=True)
+def _run_to(world: World, i: int, limit_s: float) -> float:
+    return float(_call_run(world[i, RUN], (world.ctypes.data, world.shape[0], i, limit_s)))
+
+
+@njit(cache=True)
 def _take_arrivals(x: Machine, now_s: float) -> None:
     """Let the rows of an instance go on whose loads have arrived."""
     row = next_arrived(x, now_s)
@@ -112,7 +128,7 @@ def advance(world: World, coupled: bool, limit_s: float) -> tuple[float, int]:
                 if engine.coasting and limit_s <= engine.quiet_s:
                     first_s = min(first_s, limit_s)
                     continue
-                _run(world, i, limit_s)
+                _run_to(world, i, limit_s)
                 next_s = clock_s(world, i)
             first_s = min(first_s, next_s)
         return first_s, written(log)
@@ -131,7 +147,7 @@ def advance(world: World, coupled: bool, limit_s: float) -> tuple[float, int]:
             continue
         # One step at least where two start together, the lower number first.
         next_s = max(second_s(world, heap), np.nextafter(first_s, np.inf))
-        limit_s = min(limit_s, _run(world, heap[0], min(limit_s, next_s)))
+        limit_s = min(limit_s, _run_to(world, heap[0], min(limit_s, next_s)))
         agenda.settle(world, heap, 0)
 
 
@@ -139,7 +155,7 @@ def advance(world: World, coupled: bool, limit_s: float) -> tuple[float, int]:
 def _catch_up(world: World, i: int, now_s: float) -> None:
     """Do the steps of instance i that `advance` has left."""
     if clock_s(world, i) < now_s:
-        _run(world, i, now_s)
+        _run_to(world, i, now_s)
 
 
 @njit(cache=True)
