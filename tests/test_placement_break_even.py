@@ -20,7 +20,7 @@ LINKS = {
 
 def setup_of(**changes: Any) -> Setup:
     values: dict[str, Any] = {
-        "tensor_parallel": 2, "block_tokens": 16, "block_bytes": 1600.0, "pieces_per_block": 2,
+        "tensor_parallel": 2, "block_tokens": 16, "block_bytes": 1600.0, "rank_share": 0.5, "pieces_per_block": 2,
         "max_batched_tokens": 512, "longest_tokens": 1024, "running_count": 0, "context_tokens": 0,
     }  # fmt: skip
     return Setup(**(values | changes))
@@ -44,10 +44,11 @@ def test_a_batch_that_fills_the_step_is_left_out() -> None:
 
 
 def test_the_slowest_link_counts_and_the_latencies_of_all() -> None:
+    assert way_of(HOPS["dram"], LINKS, setup_of(rank_share=1.0)).bytes_per_block == 1600.0  # a latent, on each rank
     # a rank's half block, 800 bytes in 2 pieces: 0.8 + 0.5 s a block; all of it from SSD: 1 s
     assert way_of(HOPS["dram"], LINKS, setup_of()) == Way(1.0, 800.0, 0.5, 1000.0)
     assert way_of(HOPS["ssd"], LINKS, setup_of()) == Way(3.0, 800.0, 0.5, 1000.0)
-    assert way_of(HOPS["ssd"], LINKS, setup_of(tensor_parallel=4)) == Way(3.0, 1600.0, 0.0, 1600.0)  # 0.4 + 0.5 s
+    assert way_of(HOPS["ssd"], LINKS, setup_of(rank_share=0.25)) == Way(3.0, 1600.0, 0.0, 1600.0)  # 0.4 + 0.5 s
 
 
 def test_each_of_several_has_its_share_and_needs_as_much_more() -> None:
@@ -63,7 +64,7 @@ def test_each_of_several_has_its_share_and_needs_as_much_more() -> None:
 
 def test_the_rule_of_thumb_where_times_are_linear() -> None:
     """100 bytes a token at 1,600 bytes/s against 10 tokens/s: 3 s / (0.1 - 0.0625) = 80 tokens, so one block more."""
-    setup = setup_of(tensor_parallel=4)
+    setup = setup_of(rank_share=0.25)
     rows = list(break_even_rows(LINKS, setup, linear(setup, 0.1), {"ssd": HOPS["ssd"]}, (1, 2)))
     alone = [row for row in rows if row["sharer_count"] == 1]
     assert [row["prefix_tokens"] for row in alone] == [96, 256, 512, 992]

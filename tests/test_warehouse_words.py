@@ -63,6 +63,11 @@ def test_the_summary_says_when_to_load(tmp_path: Path) -> None:
         f"once {never}. - SSD: load from 256 tokens on; with 8 loads at once {never}. and 1 more setup: make sql "
         'Q="from load_verdict"'
     ) in text_of(warehouse)
+    capacity = [usage("c", "hbm", 1e9), usage("c", "dram", 1e9), usage("c", "ssd", 0.0)]
+    study = study_of((cell("c"), [request("c", 0)]), break_even=rows, tier_usage=capacity)
+    text = text_of(published(tmp_path / "dram", study))
+    assert "- DRAM: load from 256 tokens on" in text
+    assert "- SSD: load" not in text  # the study has none
 
 
 def test_a_study_of_replays_says_how_far_they_are(tmp_path: Path) -> None:

@@ -213,6 +213,7 @@ def _break_even(
         "tensor_parallel": engine.tensor_parallel,
         "block_tokens": engine.block_tokens,
         "block_bytes": block_bytes(model, engine.block_tokens),
+        "rank_share": model.kv_rank_share(engine.tensor_parallel),
         "pieces_per_block": engine.kv_pieces(model, engine.block_tokens),
         "max_batched_tokens": engine.max_batched_tokens,
         "longest_tokens": cell.max_context_tokens,

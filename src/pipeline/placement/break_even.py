@@ -36,6 +36,7 @@ class Hop(NamedTuple):
 HOPS: Mapping[str, Sequence[Hop]] = {
     "dram": (Hop("dram", "hbm", True),),
     "ssd": (Hop("ssd", "dram", False), Hop("dram", "hbm", True)),
+    "remote": (Hop("remote", "dram", True), Hop("dram", "hbm", True)),
 }
 """The way into HBM from each tier below it."""
 
@@ -43,13 +44,15 @@ HOPS: Mapping[str, Sequence[Hop]] = {
 class Setup(Spec):
     """What of model and engine decides between loading and computing.
 
-    block_bytes: KV of a block over all ranks. pieces_per_block: contiguous, on one rank. longest_tokens: longest prompt
+    block_bytes: KV of a block, counted once; rank_share: part of it that each rank loads. pieces_per_block: contiguous,
+    on one rank. longest_tokens: longest prompt
     plus output. running_count, context_tokens: the batch beside which a prefill is timed too; 0 running for none.
     """
 
     tensor_parallel: Count
     block_tokens: Count
     block_bytes: Positive
+    rank_share: Positive
     pieces_per_block: Count
     max_batched_tokens: Count
     longest_tokens: Count
@@ -95,7 +98,7 @@ def way_of(hops: Sequence[Hop], links: Mapping[tuple[str, str], LinkConstants], 
     ways = []
     for hop in hops:
         constants = links[hop.source, hop.target]
-        share = 1 / setup.tensor_parallel if hop.is_per_gpu else 1.0
+        share = setup.rank_share if hop.is_per_gpu else 1.0
         descriptors_s = setup.pieces_per_block * constants.descriptor_s
         size = share * setup.block_bytes
         ways.append(Way(constants.latency_s, size, descriptors_s, constants.bandwidth_bytes_per_s))

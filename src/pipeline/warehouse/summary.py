@@ -105,8 +105,15 @@ def claims_sentence(con: duckdb.DuckDBPyConnection, study: str) -> str:
 
 
 def _loading(con: duckdb.DuckDBPyConnection, study: str) -> Lines:
-    """From which length on the tiers of the first setup are worth loading from, and how many other setups there are."""
+    """From which length on the tiers of the study are worth loading from, in its first setup."""
     rows = fetch(con, select_of("report_load_verdict"), {"study": study})
+    used = {
+        row["tier"]
+        for row in fetch(
+            con, "select distinct tier from tier_usage where study = $s and capacity_bytes > 0", {"s": study}
+        )
+    }
+    rows = [row for row in rows if row["tier"] in used or used <= {"hbm"}]
     by_setup = [list(found) for _, found in itertools.groupby(rows, key=lambda row: row["setup_id"])]
     if not by_setup:
         return []

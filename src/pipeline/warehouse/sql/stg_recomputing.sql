@@ -5,7 +5,9 @@ with settled as (
         c.study, c.cell_id, c.offered_per_s, k.dram_bytes + k.ssd_bytes + k.remote_bytes as lower_bytes,
         c.config ->> '$.placement.load_or_recompute' as load_or_recompute,
         json_merge_patch(
-            c.config, '{"placement": {"load_or_recompute": null, "delay_weight": null, "deadline_s": null}}'
+            c.config,
+            '{"placement": {"load_or_recompute": null, "least_load_tokens": null, "delay_weight": null,
+              "deadline_s": null}}'
         ) as same_tiers,
         json_merge_patch(c.config, '{"placement": null, "tiers": null}') as other_tiers
     from (select study, cell_id, offered_per_s, try_cast(config as json) as config from cells) as c
