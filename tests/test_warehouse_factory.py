@@ -96,6 +96,17 @@ def quality(trace: str, reason: str, row_count: int, path: str = "trace.jsonl", 
     return {"trace": trace, "path": path, "seed": seed, "reason": reason, "row_count": row_count, "first_rows": "[]"}
 
 
+def break_even(tier: str, prefix_tokens: int, load_s: float, recompute_s: float, **changes: Any) -> dict[str, Any]:
+    row = {
+        "setup_id": "s", "hardware": "h100_sxm", "model": "m8b", "predictor": "forest", "engine": "vllm",
+        "tensor_parallel": 1, "max_batched_tokens": 8192, "block_tokens": 16, "tier": tier, "sharer_count": 1,
+        "running_count": 0, "prefix_tokens": prefix_tokens, "load_s": load_s, "recompute_s": recompute_s,
+        "bandwidth_bytes_per_s": 7e9, "break_even_bytes_per_s": 7e9 * load_s / recompute_s, "is_extrapolated": False,
+        "load_from_tokens": None, "load_to_tokens": None,
+    }  # fmt: skip
+    return row | changes
+
+
 def with_met(row: Mapping[str, Any], met_count: int, request_count: int = 100) -> tuple[Any, list[dict[str, Any]]]:
     """A cell and its requests, `met_count` of which meet the SLO of `reporting()`; goodput is a tenth of that."""
     one = [request if i < met_count else late for i in range(request_count)]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 from test_warehouse_factory import (
+    break_even,
     cell,
     late,
     published,
@@ -291,6 +292,64 @@ def test_latency_by_served_tier_by_hand(tmp_path: Path) -> None:
         ("hbm", 0, 0.0, 60 / 300, None, None),
         ("dram", 2, 2 / 3, 100 / 300, 50.0, pytest.approx(59.8)),
         ("recompute", 1, 1 / 3, 140 / 300, 90.0, 90.0),
+    ]
+
+
+FIELDS = "served_tier, paired_request_count, recompute_ttft_p50_ms, ttft_saved_ms, slower_ratio"
+
+
+def loading_study(*others: tuple[str, dict[str, Any], dict[str, Any]]) -> dict[str, Any]:
+    """Two requests served from DRAM in 40 and 60 ms, and `others`: name, what differs in configuration and in cells."""
+    dram = {"dram_tokens": 100, "recomputed_tokens": 0, "served_tier": "dram"}
+    base = {"placement": {"load_or_recompute": "always_load"}, "tiers": {"name": "large"}, "engine": {"max": 1}}
+    parts = [(cell("c", config=json.dumps(base)), [request("c", i, ttft_ms=t, **dram) for i, t in enumerate((40, 60))])]
+    capacity = [usage("c", "hbm", 1e9), usage("c", "dram", 1e9)]
+    for name, config, changes in others:
+        row = cell(name, tiers=name, config=json.dumps(base | config), **changes)
+        parts.append((row, [request(name, 0, ttft_ms=90.0), request(name, 1, ttft_ms=50.0)]))
+        capacity += [usage(name, "hbm", 1e9), usage(name, "dram", 0.0 if name.startswith("hbm") else 1e9)]
+    return study_of(*parts, tier_usage=capacity)
+
+
+def test_requests_are_paired_with_themselves_where_they_are_computed_again(tmp_path: Path) -> None:
+    only = ("hbm_only", {"tiers": {"name": "hbm_only"}, "placement": {"load_or_recompute": "break_even"}}, {})
+    recompute = ("z", {"placement": {"load_or_recompute": "always_recompute", "delay_weight": 2.0}}, {})
+    unlike = [
+        ("hbm_busy", only[1], {"offered_per_s": 11.0}),
+        ("hbm_seed", only[1] | {"seed": 1}, {"seed": 1}),
+        ("hbm_engine", only[1] | {"engine": {"max": 2}}, {}),
+        ("y", recompute[1] | {"tiers": {"name": "other"}}, {}),
+    ]
+    paired = ("dram", 2, 70.0, (50 - 10) / 2, 0.5)
+    for i, others in enumerate(([only], [recompute], [only, recompute], unlike)):
+        warehouse = published(tmp_path / str(i), loading_study(*others))
+        got = query(warehouse, f"select {FIELDS} from served_tier_latency where tiers = 'small'")
+        assert got == [("dram", 0, None, None, None) if others is unlike else paired]
+        pairs = query(warehouse, "select recomputing_cell_id from stg_recomputing where cell_id = 'c'")
+        assert pairs == ([] if others is unlike else [(others[-1][0],)])
+
+
+def test_verdicts_on_loading_are_said_in_words(tmp_path: Path) -> None:
+    ends = {"load_from_tokens": 1024, "load_to_tokens": 4096}
+    rows = [
+        break_even("dram", 16, 1.0, 2.0, load_from_tokens=16, load_to_tokens=4096),
+        break_even("dram", 4096, 1.0, 2.0, load_from_tokens=16, load_to_tokens=4096),
+        break_even("dram", 1024, 1.0, 1.0, sharer_count=2, is_extrapolated=True, **ends),
+        break_even("dram", 4096, 1.0, 2.0, sharer_count=2, **ends),
+        *(break_even("dram", n, 1.0, 2.0, sharer_count=4, **ends) for n in (1024, 4096)),
+        break_even("dram", 8192, 3.0, 2.0, sharer_count=4, **ends),
+        break_even("ssd", 16, 4.0, 1.0),
+        break_even("ssd", 4096, 3.0, 1.0),
+        break_even("ssd", 16, 3.0, 1.0, sharer_count=2, break_even_bytes_per_s=None),
+    ]
+    warehouse = published(tmp_path, study_of((cell("c"), [request("c", 0)]), break_even=rows))
+    got = query(warehouse, "select tier, verdict, needed_bytes_per_s, needed_at_tokens in (16, 1024) from load_verdict")
+    assert got == [
+        ("dram", "load at any length", 3.5e9, True),
+        ("dram", "load from 1,024 tokens on (extrapolated)", 3.5e9, False),
+        ("dram", "load from 1,024 to 4,096 tokens, recompute others", 3.5e9, True),
+        ("ssd", "never load: recompute is faster at any length; needs 21 GB/s, has 7", 21e9, False),
+        ("ssd", "never load: recompute is faster at any length, whatever the bandwidth", None, None),
     ]
 
 

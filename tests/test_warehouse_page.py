@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import vl_convert
 from test_warehouse_factory import (
+    break_even,
     cell,
     page_of,
     published,
@@ -56,6 +57,37 @@ def test_the_page_holds_recommendation_figures_claims_and_provenance(tmp_path: P
     assert "Provenance: where every input comes from: none." in page
     assert len(charts_of(page)) == 4
     assert page.count('class="chart"') == 4
+
+
+def test_loading_and_computing_are_drawn_with_their_crossing(tmp_path: Path) -> None:
+    ends = {"load_from_tokens": 512, "load_to_tokens": 1024}
+    rows = [
+        break_even(tier, tokens, tokens * factor * shared, tokens * 2e-3, sharer_count=shared, **ends)
+        for tier, factor in (("dram", 1e-3), ("ssd", 3e-3))
+        for shared in (1, 4, 8)
+        for tokens in (256, 512, 1024)
+    ]
+    study = study_of(with_met(cell("c"), 60), break_even=rows)
+    page = page_of(tmp_path, published(tmp_path, study))
+    assert "<h2>Figure 3: load a prefix or recompute it</h2>\n<h3>h100_sxm m8b</h3>" in page
+    verdict = "load from 512 tokens on"
+    assert f"<li>DRAM: {verdict}; with 8 loads at once {verdict}</li>" in page
+    one, most = charts_of(page)[-2:]
+    times = {
+        (chart_number, what): [v["time_s"] for v in values_of(chart) if v["what"] == what]
+        for chart_number, chart in enumerate((one, most))
+        for what in ("compute", "load from dram", "load from ssd")
+    }
+    assert times[0, "load from ssd"] == pytest.approx([0.768, 1.536, 3.072])
+    assert times[1, "load from dram"] == pytest.approx([2.048, 4.096, 8.192])
+    assert times[0, "compute"] == times[1, "compute"] == pytest.approx([0.512, 1.024, 2.048])
+    assert [(v["what"], v["prefix_tokens"]) for v in values_of(one) if v["is_crossing"]] == [
+        ("load from dram", 512),
+        ("load from ssd", 512),
+    ]
+    svg = vl_convert.vegalite_to_svg(one | {"width": 340})
+    assert len(re.findall('aria-roledescription="line mark"', svg)) == 3
+    assert len(re.findall('aria-roledescription="point"', svg)) == 2
 
 
 def claim_columns(page: str) -> list[int]:

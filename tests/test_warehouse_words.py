@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 from test_warehouse_factory import (
+    break_even,
     cell,
     page_of,
     published,
@@ -45,6 +46,28 @@ def test_the_summary_names_choice_evidence_and_bounds(warehouse: Path) -> None:
     assert "up to 10 % outside the profiled range. Data: synthetic chat." in text
     assert "6 hold, 1 differs" in text
     assert "NOT CALIBRATED" not in text
+
+
+def test_the_summary_says_when_to_load(tmp_path: Path) -> None:
+    rows = [
+        break_even(tier, 256, 1.0, 2.0, sharer_count=shared, running_count=running, **ends)
+        for tier in ("dram", "ssd")
+        for shared, ends in ((1, {"load_from_tokens": 256, "load_to_tokens": 256}), (8, {}))
+        for running in (0, 16)
+    ]
+    rows += [row | {"setup_id": "t", "engine": "wide"} for row in rows]
+    warehouse = published(tmp_path, study_of((cell("c"), [request("c", 0)]), break_even=rows))
+    never = "never load: recompute is faster at any length; needs 3.5 GB/s, has 7"
+    assert (
+        f"Load a prefix or recompute it (h100_sxm m8b, engine vllm) - DRAM: load from 256 tokens on; with 8 loads at "
+        f"once {never}. - SSD: load from 256 tokens on; with 8 loads at once {never}. and 1 more setup: make sql "
+        'Q="from load_verdict"'
+    ) in text_of(warehouse)
+    capacity = [usage("c", "hbm", 1e9), usage("c", "dram", 1e9), usage("c", "ssd", 0.0)]
+    study = study_of((cell("c"), [request("c", 0)]), break_even=rows, tier_usage=capacity)
+    text = text_of(published(tmp_path / "dram", study))
+    assert "- DRAM: load from 256 tokens on" in text
+    assert "- SSD: load" not in text  # the study has none
 
 
 def test_a_study_of_replays_says_how_far_they_are(tmp_path: Path) -> None:

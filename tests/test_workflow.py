@@ -144,6 +144,7 @@ def test_a_killed_run_goes_on_by_the_same_command(project: Project) -> None:
             "predictor=extra_trees",
             {
                 "train_predictor": 1,
+                "find_break_even": 1,
                 "measure_capacity": 2,
                 "simulate_placement": 2,
                 "simulate_routing": 2,
@@ -173,6 +174,7 @@ def test_swap_and_swap_back(project: Project) -> None:
         ("src/pipeline/routing/cost_model.py", {"simulate_routing": 1, "aggregate": 1}),
         ("src/pipeline/warehouse/sql/mart_ranking.sql", {"aggregate": 1}),
         ("src/pipeline/eviction/sieve.py", {}),
+        ("src/pipeline/placement/break_even.py", {"find_break_even": 1, "aggregate": 1}),
         (
             "src/pipeline/serving/schedule.py",
             {

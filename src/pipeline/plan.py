@@ -14,6 +14,7 @@ from pipeline.config import data_folder
 from pipeline.fidelity.runs import Runs, checksum
 from pipeline.grid import CellConfig, Study
 from pipeline.hardware.spec import Hardware
+from pipeline.placement.capacity import block_bytes
 from pipeline.predictor.base import Predictor
 from pipeline.provenance import Sources, digest, file_checksum
 from pipeline.schema import SIMULATED
@@ -28,6 +29,7 @@ SCRIPTS = {"place": "simulate", "route": "simulate"}
 OUTPUTS = {
     "calibrate": ("step_samples.parquet", "constants.parquet", "link_calibration.parquet"),
     "train": ("step_table.npz", "predictor_accuracy.parquet"),
+    "break_even": ("break_even.parquet",),
     "trace": ("trace.npz", "trace_quality.parquet"),
     "describe": ("card.html", "card.json"),
     "fit": ("fitted.yaml", "goodness.csv"),
@@ -39,6 +41,7 @@ OUTPUTS = {
 
 
 LEAST_TRAFFIC_MB = 2000
+BREAK_EVEN_NAMES = ("hardware", "model", "predictor", "engine")
 ASIDE = ("describe", "fit")
 """Stages for a target of their own, which the warehouse does not gather."""
 
@@ -170,6 +173,7 @@ def _cell_item(plan: Plan, cell: CellConfig) -> dict[str, Any]:
     built = Cell.of(values)
     Cell.of(reference)
     measured = _measured(plan, values, cell.choices, built)
+    _break_even(plan, values, cell.choices, built, measured)
     upstream = {"trace": _trace(plan, values, cell.choices, built), **measured}
     if built.load is not None and built.load.share_of_capacity_ratio is not None:
         tuned = {"trace": _trace(plan, reference, cell.choices, built), **measured}
@@ -198,6 +202,27 @@ def _measured(plan: Plan, values: Mapping[str, Any], choices: Mapping[str, str],
     }
     train = plan.add("train", f"{label} {choices['predictor']}", config, {"calibrate": [calibrate]})
     return {"calibrate": calibrate, "train": train}
+
+
+def _break_even(
+    plan: Plan, values: Mapping[str, Any], choices: Mapping[str, str], cell: Cell, measured: Mapping[str, str]
+) -> None:
+    """Lay out, once for all cells that it is the same for, when loading KV beats computing it."""
+    engine, model = cell.engine, cell.model
+    setup = {
+        "tensor_parallel": engine.tensor_parallel,
+        "block_tokens": engine.block_tokens,
+        "block_bytes": block_bytes(model, engine.block_tokens),
+        "rank_share": model.kv_rank_share(engine.tensor_parallel),
+        "pieces_per_block": engine.kv_pieces(model, engine.block_tokens),
+        "max_batched_tokens": engine.max_batched_tokens,
+        "longest_tokens": cell.max_context_tokens,
+        "running_count": min(cell.tau.running_requests, engine.max_running - 1),
+        "context_tokens": cell.tau.context_tokens,
+    }
+    names = {group: str(values[group].get("name", choices[group])) for group in BREAK_EVEN_NAMES}
+    label = " ".join(names.values())
+    plan.add("break_even", label, {"names": names, "setup": setup}, {s: [key] for s, key in measured.items()})
 
 
 def _trace(plan: Plan, values: Mapping[str, Any], choices: Mapping[str, str], cell: Cell) -> str:

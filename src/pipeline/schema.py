@@ -73,6 +73,25 @@ LINK_CALIBRATION = Table("link_calibration", "hardware x tier pair", (
     _f("fit_error_ratio", "error of the fit, where one was made", "ratio", nullable=True),
     _s("source", "who measured or published it"), _s("as_of", "date of the source"),
 ))
+BREAK_EVEN = Table("break_even", "engine setup x tier x sharers of its links x running batch x prefix length", (
+    _s("setup_id", "hardware, model, engine and step times that the row is of"),
+    _s("hardware", "hardware option"), _s("model", "model option"), _s("predictor", "predictor option"),
+    _s("engine", "engine option"), _i("tensor_parallel", "ranks"),
+    _i("max_batched_tokens", "most tokens in a step", "tokens"), _i("block_tokens", "tokens of a block", "tokens"),
+    _s("tier", "where the prefix lies: dram, ssd or remote"),
+    _i("sharer_count", "loads at once over the links, each with its share and with a GPU of its own"),
+    _i("running_count", "requests that decode beside the prefill; 0: none"),
+    _i("prefix_tokens", "length of the prefix", "tokens"),
+    _f("load_s", "time to load it", "s"),
+    _f("recompute_s", "time that computing it adds to a prefill, not less than 0", "s"),
+    _f("bandwidth_bytes_per_s", "bandwidth of the slowest link on the way", "bytes_per_s"),
+    _f("break_even_bytes_per_s", "what that would have to be for both to take as long; null: none is enough",
+       "bytes_per_s", nullable=True),
+    Column("is_extrapolated", "bool", "", "whether part of recompute_s lies outside the profiled range"),
+    _i("load_from_tokens", "least length of the longest range in which loading wins; null: there is none", "tokens",
+       nullable=True),
+    _i("load_to_tokens", "greatest length of that range; null: there is none", "tokens", nullable=True),
+))
 PREDICTOR_ACCURACY = Table("predictor_accuracy", "model or replayed run x predictor x operation x split", (
     _s("case", "replayed run whose kernel tables they are; null for step samples", nullable=True),
     _s("hardware", "hardware option"), _s("model", "model option"), _i("tensor_parallel", "ranks"),
@@ -184,7 +203,7 @@ PROVENANCE = Table("provenance", "cell x input", (
 ))
 
 TABLES = {table.name: table for table in (
-    STEP_SAMPLES, CONSTANTS, LINK_CALIBRATION, PREDICTOR_ACCURACY, FIDELITY, CELLS, REQUESTS, TIER_USAGE,
+    STEP_SAMPLES, CONSTANTS, LINK_CALIBRATION, BREAK_EVEN, PREDICTOR_ACCURACY, FIDELITY, CELLS, REQUESTS, TIER_USAGE,
     TRANSFERS, ROUTING_DECISIONS, TIMELINE, TRACE_QUALITY, CLAIMS, PROVENANCE,
 )}
 

@@ -23,6 +23,30 @@ rule simulate_placement:
         "{params.job}/simulate.py {params.item} {params.out} {log}"
 
 
+rule find_break_even:
+    input:
+        upstream("break_even"),
+    output:
+        outputs("break_even"),
+    log:
+        f"{RESULTS}/logs/break_even/{{key}}.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/break_even/{{key}}.tsv"
+    resources:
+        mem_mb=lambda wildcards, attempt: 1500 * attempt,
+        runtime=10,
+    params:
+        item=item("break_even"),
+        job=JOB,
+        out=subpath(output[0], parent=True),
+        what=label("break_even"),
+    message:
+        "break_even: {params.what}"
+    shell:
+        "{params.job}/break_even.py {params.item} {params.out} {log}"
+
+
 rule place:
     input:
+        results_of("break_even"),
         results_of("place"),

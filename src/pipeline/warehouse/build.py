@@ -21,7 +21,7 @@ from pipeline.warehouse.reporting import Reporting
 from pipeline.warehouse.statements import SQL, Relation, comment_on, grain_of, meaning, meanings_of, select_of
 
 Connection = duckdb.DuckDBPyConnection
-STAGING = ("stg_cells", "stg_requests", "stg_capacity", "stg_balance", "stg_comparisons")
+STAGING = ("stg_cells", "stg_requests", "stg_capacity", "stg_balance", "stg_comparisons", "stg_recomputing")
 MARTS = (
     "cell_metrics",
     "differences",
@@ -29,6 +29,7 @@ MARTS = (
     "placement_ranking",
     "routing_ranking",
     "served_tier_latency",
+    "load_verdict",
     "capacity_frontier",
     "candidates",
     "alternatives",

@@ -12,7 +12,8 @@ import altair as alt
 from pipeline.page import COLOURS, PAGE_COLOURS
 
 Row = Mapping[str, Any]
-ROW_HEIGHT = 16
+ROW_HEIGHT, CHART_HEIGHT = 16, 260
+COMPUTE = "compute"
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,31 @@ def intervals_chart(rows: Sequence[Row], measure: Measure, group: str, option: s
     lines = len({row[group] for row in rows}) * (len({row[option] for row in rows}) + 1)
     chart = alt.layer(bars, points).properties(width="container", height=ROW_HEIGHT * lines, description=about)
     return chart.to_dict() | {"config": PAGE_COLOURS}
+
+
+def break_even_chart(rows: Sequence[Row], about: str) -> dict[str, Any]:
+    """Time over prefix length: a line per tier to load from, one to compute, a point from which on loading wins."""
+    computed = {row["prefix_tokens"]: row["recompute_s"] for row in rows}
+    values = [
+        _point(f"load from {row['tier']}", row["prefix_tokens"], row["load_s"], row["is_crossing"]) for row in rows
+    ]
+    values += [_point(COMPUTE, tokens, time_s, False) for tokens, time_s in sorted(computed.items()) if time_s > 0]
+    names = [COMPUTE, *dict.fromkeys(f"load from {row['tier']}" for row in rows)]
+    base = alt.Chart(alt.InlineData(values=values)).encode(
+        x=alt.X("prefix_tokens:Q", title="prefix, tokens", scale=alt.Scale(type="log")),
+        y=alt.Y("time_s:Q", title=f"seconds, {about.rpartition(', ')[2]}", scale=alt.Scale(type="log")),
+        color=alt.Color(
+            "what:N", title=None, sort=names, scale=_colours(len(names)), legend=alt.Legend(orient="bottom")
+        ),
+        tooltip=[alt.Tooltip("what:N"), alt.Tooltip("prefix_tokens:Q"), alt.Tooltip("time_s:Q")],
+    )
+    crossings = base.mark_point(filled=True, size=80).transform_filter("datum.is_crossing")
+    chart = alt.layer(base.mark_line(), crossings).properties(width="container", height=CHART_HEIGHT, description=about)
+    return chart.to_dict() | {"config": PAGE_COLOURS}
+
+
+def _point(what: str, prefix_tokens: int, time_s: float, is_crossing: bool | None) -> Row:
+    return {"what": what, "prefix_tokens": prefix_tokens, "time_s": time_s, "is_crossing": bool(is_crossing)}
 
 
 def _in_order(rows: Sequence[Row], name: str) -> list[str]:

@@ -14,13 +14,13 @@ from pipeline.spec import InputError
 from pipeline.tables import replacing
 from pipeline.warehouse import words
 from pipeline.warehouse.ask import fetch, opened
-from pipeline.warehouse.figures import GOODPUT, TTFT, intervals_chart
+from pipeline.warehouse.figures import GOODPUT, TTFT, break_even_chart, intervals_chart
 from pipeline.warehouse.statements import grain_of, select_of
 from pipeline.warehouse.summary import STAGES, claims_sentence, data_sentence, evidence_sentences
 
 Rows = list[dict[str, Any]]
 REPLAYED = ("predictor_comparison", "fidelity")
-TABLES = ("alternatives", "served_tier", "frontier", "prices", "predictor", "traces", "provenance")
+TABLES = ("alternatives", "load_verdict", "served_tier", "frontier", "prices", "predictor", "traces", "provenance")
 
 
 def write_report(warehouse: Path, study: str, path: Path) -> None:
@@ -40,7 +40,7 @@ def report_html(con: duckdb.DuckDBPyConnection, study: str) -> str:
     if not about:
         raise InputError(f"the warehouse holds no study {study!r}")
     page = Page(f"kvplan: study {study}")
-    wanted = ("answers", "placement", "routing", "claims", "fidelity_cases", *REPLAYED, *TABLES)
+    wanted = ("answers", "placement", "routing", "break_even", "claims", "fidelity_cases", *REPLAYED, *TABLES)
     rows = {name: _rows(con, name, study) for name in wanted}
     if rows["fidelity_cases"]:
         page.heading("Held against real runs")
@@ -59,11 +59,12 @@ def report_html(con: duckdb.DuckDBPyConnection, study: str) -> str:
     _figure(page, rows["placement"], names, "tiers", "eviction", "No simulations of placement in this study.")
     page.heading("Figure 2: routers")
     _figure(page, rows["routing"], names, "cluster", "routing", "No simulations of routing in this study.")
+    _loading(page, rows["load_verdict"], rows["break_even"])
     page.heading("Published claims")
     _claims(page, rows["claims"])
     page.heading("Numbers")
     for name in ("placement", "routing", *TABLES):
-        page.table(grain_of(f"report_{name}"), [_without(row, "workload_id") for row in rows[name]])
+        page.table(grain_of(f"report_{name}"), [_without(row, "workload_id", "setup_id") for row in rows[name]])
     return page.html()
 
 
@@ -120,6 +121,29 @@ def _figure(page: Page, rows: Rows, names: Mapping[str, str], group: str, option
             [
                 intervals_chart(part, measure, group, option, f"{name}: {measure.title} by {group} and {option}")
                 for measure in (GOODPUT, TTFT)
+            ]
+        )
+
+
+def _loading(page: Page, verdicts: Rows, times: Rows) -> None:
+    """From which length on each tier is worth loading from, and both times for one load and for the most at once."""
+    page.heading("Figure 3: load a prefix or recompute it")
+    if not verdicts:
+        page.paragraph("No times to load and to compute in this study.", "loud")
+    for setup_id, found in itertools.groupby(verdicts, key=lambda row: row["setup_id"]):
+        listed = list(found)
+        name = words.setup(listed[0], verdicts)
+        page.heading(name, 3)
+        page.items(words.load_verdicts(listed))
+        own = [row for row in times if row["setup_id"] == setup_id]
+        counts = sorted({row["sharer_count"] for row in own})
+        page.figure(
+            [
+                break_even_chart(
+                    [row for row in own if row["sharer_count"] == count],
+                    f"{name}: time to load or compute a prefix, {words.count(count, 'load')} at once",
+                )
+                for count in dict.fromkeys((counts[0], counts[-1]))
             ]
         )
 

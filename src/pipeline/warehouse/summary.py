@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import textwrap
 from collections.abc import Sequence
@@ -33,14 +34,15 @@ def summarise(warehouse: Path, study: str) -> Text:
         if replays and not fetch(con, select_of("report_evidence"), {"study": study})[0]["cell_count"]:
             return _text(_replayed(study, replays))
         evidence = _evidence(con, study)
+        loading = _loading(con, study)
         answers = {stage: _answers(con, study, stage) for stage in STAGES}
-    left = MOST_LINES - len(evidence) - len(STAGES)
+    left = MOST_LINES - len(evidence) - len(STAGES) - len(loading)
     needed = {stage: sum(map(len, found)) for stage, found in answers.items()}
     routes = min(max(needed["route"], 1), max(left // 3, left - needed["place"]))
     lines: Lines = []
     for stage, most in (("place", left - routes), ("route", routes)):
         lines += [(STAGES[stage] + NOTES[stage], "bold"), *_fitting(answers[stage], most)]
-    return _text([evidence[0], *lines, *evidence[1:]])
+    return _text([evidence[0], *lines, *loading, *evidence[1:]])
 
 
 def _text(lines: Lines) -> Text:
@@ -100,6 +102,26 @@ def claims_sentence(con: duckdb.DuckDBPyConnection, study: str) -> str:
         f"{numbers[verdict]} {text[numbers[verdict] > 1]}" for verdict, text in spelt.items() if verdict in numbers
     ]
     return f"Published claims: {', '.join(parts) or 'none compared'}{' by this study' if len(parts) == 3 else ''}."
+
+
+def _loading(con: duckdb.DuckDBPyConnection, study: str) -> Lines:
+    """From which length on the tiers of the study are worth loading from, in its first setup."""
+    rows = fetch(con, select_of("report_load_verdict"), {"study": study})
+    used = {
+        row["tier"]
+        for row in fetch(
+            con, "select distinct tier from tier_usage where study = $s and capacity_bytes > 0", {"s": study}
+        )
+    }
+    rows = [row for row in rows if row["tier"] in used or used <= {"hbm"}]
+    by_setup = [list(found) for _, found in itertools.groupby(rows, key=lambda row: row["setup_id"])]
+    if not by_setup:
+        return []
+    lines = [(f"Load a prefix or recompute it ({words.setup(rows[0], rows)})", "bold")]
+    for text in words.load_verdicts(by_setup[0]):
+        lines += _wrapped(f"- {text}.", "", "  ")
+    more = words.count(len(by_setup) - 1, "more setup")
+    return [*lines, *([(f'  and {more}: make sql Q="from load_verdict"', "")] if len(by_setup) > 1 else [])]
 
 
 def _answers(con: duckdb.DuckDBPyConnection, study: str, stage: str) -> list[Lines]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 Row = Mapping[str, Any]
 ALWAYS_FIXED = ("hardware", "model", "predictor", "engine", "placement", "cluster", "slo", "setting")
+SETUP = ("predictor", "engine", "tensor_parallel", "max_batched_tokens", "block_tokens")
 LIGHT_LOAD_RATIO = 0.99  # attainment from which every configuration has room to spare
 MOST_DETAILED, MOST_LETTERS = 2, 40  # alternatives of one verdict with a figure each; letters of a list of names
 VOID = ("no prefixes", "no reuse", "nothing in SLO", "light load")
@@ -213,6 +215,23 @@ def findings(row: Row) -> list[str]:
     if row["stage"] == "route":
         return [choice(row), goodput(row), *told]
     return [choice(row), goodput(row), *([tiers_finding(row), *told] if told else []), bounds(row)]
+
+
+def setup(row: Row, rows: Sequence[Row]) -> str:
+    """Hardware and model of a verdict on loading, and what tells its engine from others among `rows`."""
+    varied = [f"{key} {row[key]}" for key in SETUP if len({other[key] for other in rows}) > 1]
+    return ", ".join([f"{row['hardware']} {row['model']}", *varied])
+
+
+def load_verdicts(rows: Sequence[Row]) -> list[str]:
+    """Per tier of one setup: when to load, alone and with the most loads at once that were asked for."""
+    told = []
+    for tier, found in itertools.groupby(rows, key=lambda row: row["tier"]):
+        alone = [row for row in found if row["running_count"] == 0]
+        one, most = alone[0], alone[-1]
+        shared = "" if most is one else f"; with {most['sharer_count']} loads at once {most['verdict']}"
+        told.append(f"{tier.upper()}: {one['verdict']}{shared}")
+    return told
 
 
 def fidelity(row: Row) -> str:

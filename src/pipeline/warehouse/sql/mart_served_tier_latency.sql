@@ -6,7 +6,24 @@
 -- ttft_p50_ms: TTFT, 50th percentile of these requests; longer prompts and slower tiers are not told apart [ms]
 -- ttft_p90_ms: TTFT, 90th percentile of these requests [ms]
 -- ttft_p99_ms: TTFT, 99th percentile of these requests [ms]
-with served as (
+-- paired_request_count: those that were completed where they are computed again, too, see stg_recomputing
+-- recompute_ttft_p50_ms: TTFT of these pairs where they are computed again, 50th percentile [ms]
+-- ttft_saved_ms: TTFT computed again less TTFT, mean over the pairs; less than 0: the tier made it longer [ms]
+-- slower_ratio: share of the pairs that the tier made slower [ratio]
+with paired as (
+    select
+        c.config_id, r.served_tier, count(*) as paired_request_count,
+        quantile_cont(o.ttft_ms, 0.5) as recompute_ttft_p50_ms,
+        avg(o.ttft_ms - r.ttft_ms) as ttft_saved_ms, avg(if(r.ttft_ms > o.ttft_ms, 1, 0)) as slower_ratio
+    from stg_requests as r
+    inner join stg_cells as c using (study, cell_id)
+    inner join stg_recomputing as p using (study, cell_id)
+    inner join stg_requests as o
+        on o.study = r.study and o.cell_id = p.recomputing_cell_id and o.request_id = r.request_id
+    where r.is_completed and r.is_measured and o.is_completed
+    group by c.config_id, r.served_tier
+),
+served as (
     select
         c.config_id, r.served_tier,
         count(*) as request_count,
@@ -34,10 +51,13 @@ select
     coalesce(s.request_count, 0) / t.request_count as request_ratio,
     t.tier_tokens / t.input_tokens as token_ratio,
     s.ttft_ms[1] as ttft_p50_ms, s.ttft_ms[2] as ttft_p90_ms, s.ttft_ms[3] as ttft_p99_ms,
+    coalesce(p.paired_request_count, 0) as paired_request_count, p.recompute_ttft_p50_ms, p.ttft_saved_ms,
+    p.slower_ratio,
     k.is_calibrated, k.config_id, k.workload_id
 from total as t
 inner join ranking as k using (config_id)
 left join served as s using (config_id, served_tier)
+left join paired as p using (config_id, served_tier)
 where s.request_count > 0 or t.tier_tokens > 0
 order by
     k.study, k.workload_id, k.config_id,
