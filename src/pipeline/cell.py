@@ -62,7 +62,10 @@ class Cell(Spec):
         try:
             cell.model.check_tensor_parallel(cell.engine.tensor_parallel)
             cell.hardware.source.check_model(cell.model)
-            cell.capacity_blocks(cell.trace.block_tokens)
+            blocks = cell.capacity_blocks(cell.trace.block_tokens)
+            if cell.placement.streaming is not None:
+                cell.placement.streaming.check_cluster(cell.cluster)
+                cell.placement.streaming.held_blocks(blocks.tolist())
         except ValueError as exc:
             raise InputError(str(exc)) from exc
         return cell

@@ -29,6 +29,7 @@ BALANCER = VllmBalancer(poll_interval_s=0.1, drain="completion", waiting_weight=
 PLACEMENT = Placement(
     name="gpu_only",
     inclusion="exclusive",
+    hbm_keeps_unused=True,
     write_policy="none",
     write_threshold=None,
     writes_output=True,

@@ -199,7 +199,7 @@ def _pending(stack: Stack, source: int, target: int) -> int:
 
 @njit(cache=True)
 def _is_behind(stack: Stack, source: int, target: int, time_s: float) -> bool:
-    if not stack.times_writes or (stack.waits and source == HBM):
+    if not stack.times_writes or stack.waits:
         return False
     behind_s = max(stack.free_s[source, target] - time_s, 0.0)
     return behind_s + _pending(stack, source, target) * stack.block_s[source, target] > stack.write_buffer_s
@@ -235,6 +235,12 @@ def note_use(stack: Stack, block: int, may_write: bool) -> None:
             following[block] = block
             following[stack.last_write] = block
             stack.last_write = block
+
+
+@njit(cache=True)
+def is_listed(stack: Stack, block: int) -> bool:
+    """Say whether a block is to be written at the end of the step."""
+    return bool(stack.write_policy >= WRITE_THROUGH and next_write(stack)[block] != NONE)
 
 
 @njit(cache=True)

@@ -11,15 +11,17 @@ from __future__ import annotations
 from numba import njit
 
 from pipeline.eviction import calls
-from pipeline.placement.base import ONBOARD
+from pipeline.placement.base import OFFLOAD, ONBOARD
 from pipeline.placement.lower import (
     LOWER,
     count_move,
     demote,
     forget,
+    is_listed,
     keep_on_the_way,
     leave,
     note_use,
+    put,
     tier_with,
     tiers_of,
     touch_lower,
@@ -75,6 +77,8 @@ def acquire(
         return False, 0, 0, 0, 0
     stack.pinned_blocks += pinned
     dram, ssd, remote = 0, 0, 0
+    if stack.inclusive:
+        _touch_below(stack, tiers, ids, start, run, cause, time_s)
     if absent > 0:
         # They leave the lower tiers first: else the blocks demoted for them could push them out below.
         for i in range(start, start + run):
@@ -89,8 +93,6 @@ def acquire(
             _enter_hbm(stack, tiers, block, time_s)
         elif cause == ONBOARD:
             calls.touch(tiers.functions, tiers.states[HBM], block, time_s)
-            if stack.hits_count_below:
-                touch_lower(tiers, block, tiers_of(stack, block), time_s)
         if cause == ONBOARD and stack.hits_count_below:
             note_use(stack, block, True)
     if cause == ONBOARD:
@@ -153,7 +155,20 @@ def release(stack: Stack, tiers: StackTiers, ids: Ints, start: int, stop: int, t
         pins(stack)[block] -= 1
         if pins(stack)[block] == 0:
             stack.pinned_blocks -= 1
-            calls.release(tiers.functions, tiers.states[HBM], block, time_s)
+            if stack.hbm_keeps_unused:
+                calls.release(tiers.functions, tiers.states[HBM], block, time_s)
+            else:
+                _let_go(stack, tiers, block, time_s)
+
+
+@njit(cache=True)
+def _let_go(stack: Stack, tiers: StackTiers, block: int, time_s: float) -> None:
+    """Take a block that nobody uses any more out of HBM, once it is written where it was to be."""
+    if is_listed(stack, block) and tiers_of(stack, block) & LOWER == 0:
+        put(stack, tiers, block, HBM, stack.below[HBM], OFFLOAD, time_s)
+    calls.remove(tiers.functions, tiers.states[HBM], block)
+    leave(tiers, block, HBM)
+    demote(stack, tiers, block, time_s)
 
 
 @njit(cache=True)
@@ -188,6 +203,18 @@ def _pin(stack: Stack, ids: Ints, start: int, run: int) -> tuple[int, int]:
 
 
 @njit(cache=True)
+def _touch_below(stack: Stack, tiers: StackTiers, ids: Ints, start: int, run: int, cause: int, time_s: float) -> None:
+    """Tell the tiers below HBM what was hit: of all, before what stays on its way up can push one of them out."""
+    for k in range(run):
+        block = ids[start + run - 1 - k] if stack.hits_leaf_first else ids[start + k]
+        bits = tiers_of(stack, block)
+        if bits & IN_HBM == 0 or (cause == ONBOARD and stack.hits_count_below):
+            touch_lower(tiers, block, bits, time_s)
+        if stack.spares_hbm:
+            spared(stack)[block] = 1
+
+
+@njit(cache=True)
 def _begin_to_come(stack: Stack, tiers: StackTiers, block: int, cause: int, time_s: float) -> int:
     """Start the way up of a block that is not in HBM; return its tier, -1 if it needs no move."""
     bits = tiers_of(stack, block)
@@ -197,12 +224,10 @@ def _begin_to_come(stack: Stack, tiers: StackTiers, block: int, cause: int, time
     source = tier_with(stack, tiers, block, time_s)
     stack.hit_blocks[source] += cause == ONBOARD
     count_move(stack, source, HBM, cause)
-    if stack.inclusive:
-        touch_lower(tiers, block, bits, time_s)
-        if stack.keeps_on_the_way:
-            keep_on_the_way(stack, tiers, block, source, time_s)
-    else:
+    if not stack.inclusive:
         forget(tiers, block, bits)
+    elif stack.keeps_on_the_way:
+        keep_on_the_way(stack, tiers, block, source, time_s)
     return source
 
 

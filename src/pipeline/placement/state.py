@@ -80,7 +80,8 @@ _STACK: list[tuple[Any, ...]] = [
     *((name, np.int64) for name in ("write_policy", "lower_write_policy", "load_rule", "write_threshold")),
     ("lower_write_threshold", np.int64),
     *((name, np.bool_) for name in ("inclusive", "keeps_on_the_way", "writes_output", "hits_count_below")),
-    *((name, np.bool_) for name in ("leaf_first", "spares_hbm", "waits", "times_writes")),
+    *((name, np.bool_) for name in ("leaf_first", "hits_leaf_first", "spares_hbm", "waits", "times_writes")),
+    ("hbm_keeps_unused", np.bool_),
     *((name, np.int64) for name in ("least_load_tokens", "first_write", "last_write")),
     *((name, np.float64) for name in ("write_buffer_s", "delay_weight", "deadline_s")),
 ]
@@ -178,9 +179,10 @@ def _set_rules(stack: Stack, placement: Placement) -> None:
     stack.write_threshold = min(placement.write_threshold or 1, MOST_USES)
     stack.lower_write_threshold = min(placement.lower_write_threshold or 1, MOST_USES)
     stack.inclusive = placement.inclusion == "inclusive"
-    for name in ("keeps_on_the_way", "writes_output", "hits_count_below", "spares_hbm"):
+    for name in ("keeps_on_the_way", "writes_output", "hits_count_below", "spares_hbm", "hbm_keeps_unused"):
         stack[name] = getattr(placement, name)
     stack.leaf_first = placement.lower_order == "leaf_first"
+    stack.hits_leaf_first = placement.lower_order != "root_first"
     stack.waits = placement.when_writes_lag == "wait"
     stack.write_buffer_s = placement.write_buffer_s
     stack.load_rule = LOAD_RULES.index(placement.load_or_recompute)

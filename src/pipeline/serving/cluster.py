@@ -32,7 +32,7 @@ class Cluster:
         self._dispatch = Dispatch(scenario, self._engines)
         self._clock = Clock()
         self._prefetching = None
-        if scenario.prefetch.fetches and scenario.engine.prefix_cache:
+        if scenario.prefetch.fetches and scenario.reuses:
             stays = self._rows.size - trace.request_count
             self._prefetching = Prefetching(scenario, self._engines, self._clock, stays)
         self._reason = reject_reasons(scenario)

@@ -38,7 +38,7 @@ from pipeline.serving.state import (
     scheduled,
 )
 from pipeline.serving.step import check_duration, count_steps
-from pipeline.serving.transfers import dma_share, may_start_s, slowed_s
+from pipeline.serving.transfers import dma_share, may_start_s, slowed_s, streamed_s
 
 FAR = 2**31 - 1
 QUIET = 1 - 1e-9
@@ -183,11 +183,12 @@ def _decode(x: Machine, last: int, stop_s: float, share: float) -> None:
     requests = float(count)
     linear_s, linear_outside_s = linear_part_s(table, count, count)
     counts, contexts = cell(decode_counts(table), requests), decode_contexts(table)
-    at = cell(contexts, float(context) / count)
+    seen, streams = engine.attended_ratio, engine.streams
+    at = cell(contexts, seen * context / count)
     first, start_s = done, engine.clock_s
     longest_s, step_s, outside_s = engine.run_longest_s, engine.step_s, engine.outside_s
     while True:
-        mean = float(context) / count
+        mean = seen * context / count
         while at < contexts.size and contexts[at] < mean:
             at += 1
         part_s, outside = decode_part_s(table, counts, at, requests, mean)
@@ -195,6 +196,8 @@ def _decode(x: Machine, last: int, stop_s: float, share: float) -> None:
         check_duration(time_s)
         if share > 0.0:
             time_s += slowed_s(engine, share, time_s, float(context))
+        if streams:
+            time_s += streamed_s(engine, time_s, context - count, ZERO, count)
         step_s += time_s
         outside_s += linear_outside_s + part_s if outside else linear_outside_s
         end_s = start_s + time_s
@@ -215,13 +218,16 @@ def _decode(x: Machine, last: int, stop_s: float, share: float) -> None:
 def _decode_jointly(x: Machine, last: int, stop_s: float, share: float) -> None:
     """As `_decode`, where attention depends on how unequal the lengths of the requests are."""
     engine, table = x.engine, x.table
-    count = engine.running_count
+    count, seen = engine.running_count, engine.attended_ratio
     while True:
         context, squares = engine.run_context, engine.run_squares
-        time_s, outside_s = look_up_step(table, ZERO, 0.0, count, float(context), count, squares, engine.run_most)
+        square_sum, most = int64(seen * seen * squares), int64(seen * engine.run_most)
+        time_s, outside_s = look_up_step(table, ZERO, 0.0, count, seen * context, count, square_sum, most)
         check_duration(time_s)
         if share > 0.0:
             time_s += slowed_s(engine, share, time_s, float(context))
+        if engine.streams:
+            time_s += streamed_s(engine, time_s, context - count, ZERO, count)
         engine.step_s += time_s
         engine.outside_s += outside_s
         end_s = engine.clock_s + time_s

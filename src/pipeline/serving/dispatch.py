@@ -53,7 +53,7 @@ class _Requests:
         self.table["input_tokens"] = trace.input_tokens
         self.table["output_tokens"] = trace.output_tokens
         self.table["first_block"] = self.table["end_block"] = trace.block_offset[:-1]
-        if scenario.engine.prefix_cache:
+        if scenario.reuses:
             listed = trace.block_offset[1:] - trace.block_offset[:-1]
             self.table["end_block"] += np.minimum(listed, trace.input_tokens // trace.block_tokens)
         self.block_ids = np.ascontiguousarray(trace.block_ids, np.int64)
@@ -171,7 +171,7 @@ class Dispatch:
 def _make_pool(scenario: Scenario, role: Role) -> _Pool:
     trace, roles = scenario.trace, scenario.roles
     first, count = roles.index(role), roles.count(role)
-    capacity_blocks = np.full(count, scenario.capacity_blocks[HBM])
+    capacity_blocks = np.full(count, scenario.stack_blocks[HBM])
     instances = make_instances(
         role,
         np.arange(first, first + count),

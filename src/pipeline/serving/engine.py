@@ -25,6 +25,7 @@ from pipeline.serving.state import (
     make_engine,
     make_log,
 )
+from pipeline.serving.streamed import charge_streams, set_streaming, streamed_blocks
 from pipeline.serving.wiring import Wiring
 from pipeline.spec import InputError
 
@@ -52,7 +53,7 @@ class Engines:
         self.rows = rows
         self.stacks, self._kept = make_stacks(scenario)
         has_lower = any(scenario.capacity_blocks[HBM + 1 :])
-        blocks = scenario.trace.block_count if scenario.engine.prefix_cache else 0
+        blocks = scenario.trace.block_count if scenario.reuses else 0
         longest = int((rows.input_tokens + rows.output_tokens).max(initial=1))
         idle_steps = IDLE_STEPS_PER_TOKEN * longest + 1000
         loader_blocks = blocks if has_lower else 0
@@ -61,6 +62,9 @@ class Engines:
         self.fed = self._counts[FED:]
         self._log = make_log(self._entries, self.feed, self._counts, rows.size)
         self._links = make_scenario_links(scenario)
+        self._scenario = scenario
+        for engine in self._engines:
+            set_streaming(engine, scenario, self._links)
         for stack, tiers in self.stacks:
             time_writes(stack, tiers, self._links.state)
         self._table = pack(scenario.step_table)
@@ -131,7 +135,8 @@ class Engines:
         """Settle all accounts up to the end; return how the instances and their links were used."""
         world.close(self.world, end_s)
         uses = [_use(engine, *stack, end_s) for engine, stack in zip(self._engines, self.stacks, strict=True)]
-        return uses, accounts_of(self._links.state)
+        accounts = accounts_of(self._links.state)
+        return charge_streams(uses, accounts, self._scenario, self._links), accounts
 
 
 def _make_engine(scenario: Scenario, number: int, max_idle_steps: int, loader_blocks: int, coasts: bool) -> Engine:
@@ -196,6 +201,7 @@ def _use(engine: Engine, stack: Stack, tiers: StackTiers, end_s: float) -> Insta
         mean_used_blocks=seconds / end_s if end_s > 0 else np.zeros(seconds.size),
         peak_used_blocks=np.array([tier.peak_blocks for tier in tiers.tiers]) * parts,
         moved_blocks=stack.moved_blocks.copy(),
+        streamed_blocks=streamed_blocks(engine),
         blocks_left=int(stack.pinned_blocks + stack.private_blocks),
         problems=check_invariants(stack, tiers),
         batch_s=batch,

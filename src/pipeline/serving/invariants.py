@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pipeline.placement.base import KV_HANDOFF
-from pipeline.placement.state import HBM
+from pipeline.placement.base import KV_HANDOFF, OFFLOAD, ONBOARD
+from pipeline.placement.state import DRAM, HBM
 from pipeline.serving.link import BLOCKS
 from pipeline.serving.scenario import SimulationOutput
 
@@ -55,6 +55,8 @@ def _moves(output: SimulationOutput) -> Iterator[str]:
     charged = output.accounts[..., BLOCKS]
     for i, use in enumerate(output.instances):
         expected = use.moved_blocks.astype(float)
+        expected[DRAM, HBM, ONBOARD] += use.streamed_blocks[0]
+        expected[HBM, DRAM, OFFLOAD] += use.streamed_blocks[1]
         if output.scenario.is_split:
             here = output.instance[output.request_count :] == i
             sent = output.rows.handoff_blocks[output.request_count :][here & output.decodes_elsewhere]

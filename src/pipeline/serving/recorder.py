@@ -217,7 +217,7 @@ def _timeline(output: SimulationOutput, cell_id: str) -> pa.Table:
             "length_s": np.tile(length_s, len(bins)),
             "queue_count": flat[:, QUEUED],
             "running_count": flat[:, IN_BATCH],
-            "kv_used_ratio": flat[:, KV_BLOCKS] / output.scenario.capacity_blocks[HBM],
+            "kv_used_ratio": flat[:, KV_BLOCKS] / output.scenario.stack_blocks[HBM],
             "tokens_per_s": flat[:, TOKENS],
         },
     )

@@ -19,6 +19,7 @@ from pipeline.routing.base import Router
 from pipeline.routing.length import LengthPredictor
 from pipeline.serving.state import Floats, Ints, Rows
 from pipeline.serving.wiring import NO_LIMITS, LinkLimits
+from pipeline.spec import InputError
 from pipeline.trace.request_trace import RequestTrace
 from pipeline.values import Cluster, Engine, Role, Slo
 
@@ -58,6 +59,24 @@ class Scenario:
     link_limits: LinkLimits = NO_LIMITS
     hbm_bytes_per_s: float | None = None
     timeline_interval_s: float | None = None
+
+    @property
+    def reuses(self) -> bool:
+        """Whether KV is kept for other requests."""
+        return self.engine.prefix_cache and self.placement.streaming is None
+
+    @property
+    def stack_blocks(self) -> list[int]:
+        """Blocks that requests can have in each tier, (4,): where KV is streamed, all count as HBM's.
+
+        Raises InputError where they can have none.
+        """
+        if self.placement.streaming is None:
+            return list(self.capacity_blocks)
+        try:
+            return [self.placement.streaming.held_blocks(self.capacity_blocks), 0, 0, 0]
+        except ValueError as exc:
+            raise InputError(str(exc)) from exc
 
     @property
     def max_context_tokens(self) -> int:
@@ -108,7 +127,8 @@ class InstanceUse:
     """How one instance was used.
 
     Tiers: (4,); of one that several share, its part. batch_s: (max_running + 1,) time by running requests.
-    moved_blocks: (4, 4, causes) by source tier, target tier and cause. blocks_left: still in use at the end; problems:
+    moved_blocks: (4, 4, causes) by source tier, target tier and cause; streamed_blocks: read from DRAM by steps, and
+    written there. blocks_left: still in use at the end; problems:
     broken invariants of its blocks. bins: (k, 4) integrals over intervals of bin_s seconds of waiting requests, running
     requests and used KV blocks, and output tokens.
     """
@@ -120,6 +140,7 @@ class InstanceUse:
     mean_used_blocks: Floats
     peak_used_blocks: Floats
     moved_blocks: Ints
+    streamed_blocks: tuple[float, float]
     blocks_left: int
     problems: Sequence[str]
     batch_s: Floats

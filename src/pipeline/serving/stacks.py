@@ -15,12 +15,13 @@ SCOPES = {"node": NODE, "cluster": CLUSTER}
 
 def make_stacks(scenario: Scenario) -> tuple[list[tuple[Stack, StackTiers]], list[object]]:
     """Make the stack of each instance, empty, and what must be kept as long as they are used."""
-    blocks = scenario.trace.block_count if scenario.engine.prefix_cache else 0
+    blocks = scenario.trace.block_count if scenario.reuses else 0
     facts = _facts(scenario) if scenario.eviction.needs_facts else None
     shared: dict[tuple[int, int], SharedTier] = {}
     where: dict[tuple[int, int], np.ndarray[tuple[int], np.dtype[np.uint8]]] = {}
     stacks = []
     count = len(scenario.roles)
+    capacities = np.array(scenario.stack_blocks, np.int64)
     for instance in range(count):
         of_instance = {}
         for name, by in scenario.shared_by.items():
@@ -30,12 +31,11 @@ def make_stacks(scenario: Scenario) -> tuple[list[tuple[Stack, StackTiers]], lis
             if (tier, group) not in shared:
                 users = min((group + 1) * size, count) - group * size
                 bits = where.setdefault((scope, group), np.zeros(blocks, np.uint8))
-                capacity = int(scenario.capacity_blocks[tier]) * users
+                capacity = int(capacities[tier]) * users
                 shared[tier, group] = make_shared_tier(
                     tier, blocks, capacity, scenario.eviction, scenario.placement, scope, bits, facts
                 )
             of_instance[tier] = shared[tier, group]
-        capacities = np.array(scenario.capacity_blocks, np.int64)
         stacks.append(make_stack(blocks, capacities, scenario.eviction, scenario.placement, facts, of_instance))
     return stacks, [facts, shared, where]
 

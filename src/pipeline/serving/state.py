@@ -106,6 +106,12 @@ _ENGINE: list[tuple[Any, ...]] = [
     ("plans_ahead", np.bool_),
     ("ranks", np.bool_),
     ("preempts_by_rank", np.bool_),
+    # KV in DRAM, see Streaming; without, `streams` is false, attended_ratio 1 and the others 0. read_s, write_s: of a
+    # token; streamed_tokens: read and written so far.
+    ("streams", np.bool_),
+    ("overlaps", np.bool_),
+    *((name, np.float64) for name in ("attended_ratio", "dram_ratio", "read_ratio", "read_s", "write_s")),
+    ("streamed_tokens", np.float64, (2,)),
     # Queues and batch. clock_s: start of the next step, inf while there is nothing to do; decoding: every running row
     # has put out a token and lacks the next; blocked: the head of the queue did not fit, and nothing has changed since;
     # planned: `scheduled` already holds the next step; coasting: in a run of steps that only decode, see below; until
@@ -209,6 +215,7 @@ def make_engine(
     engine.max_running = max_running
     engine.max_batched_tokens = max_batched_tokens
     engine.block_tokens = block_tokens
+    engine.attended_ratio = 1.0
     engine.clock_s = np.inf
     engine.head[:] = NONE
     engine.tail[:] = NONE

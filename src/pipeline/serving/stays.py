@@ -38,7 +38,7 @@ def make_stays(scenario: Scenario, follower: Ints) -> Rows:
             stay.input_tokens = trace.input_tokens
             stay.output_tokens = trace.output_tokens
             stay.chain_start = trace.block_offset[:-1]
-            stay.chain_blocks = chains if scenario.engine.prefix_cache else 0
+            stay.chain_blocks = chains if scenario.reuses else 0
             stay.awaited = (follower != NONE) | scenario.prefetch.watches_ends
             stay.rank = _ranks(scenario)
     if scenario.is_split:
@@ -69,7 +69,7 @@ def _ranks(scenario: Scenario) -> Floats:
 def reject_reasons(scenario: Scenario) -> NDArray[np.str_]:
     """Say for each request (n,) why no instance can ever serve it; "" for those that can be served."""
     trace = scenario.trace
-    capacity_tokens = int(scenario.capacity_blocks[HBM]) * trace.block_tokens
+    capacity_tokens = scenario.stack_blocks[HBM] * trace.block_tokens
     total = trace.input_tokens + trace.output_tokens
     # The last token's KV is never stored.
     reasons = np.where(total - 1 > capacity_tokens, "exceeds_kv_capacity", "")

@@ -24,7 +24,7 @@ from pipeline.serving.state import (
     scheduled,
     write_log,
 )
-from pipeline.serving.transfers import dma_share, slowed_s
+from pipeline.serving.transfers import dma_share, slowed_s, streamed_s
 
 ZERO = int64(0)
 
@@ -66,7 +66,7 @@ def step(x: Machine) -> float:
 def _duration_s(x: Machine, now_s: float) -> float:
     batch, tokens = running(x.engine), scheduled(x.engine)
     prefill, decodes, context, sequences, squares, most = ZERO, ZERO, ZERO, ZERO, ZERO, ZERO
-    pairs = 0.0
+    pairs, chunk_tokens = 0.0, ZERO
     for k in range(x.engine.running_count):
         new = tokens[k]
         if new == 0:
@@ -81,10 +81,16 @@ def _duration_s(x: Machine, now_s: float) -> float:
         else:
             prefill += new
             pairs += new * (present + new / 2)
+            chunk_tokens += present
         sequences += 1  # logits are computed of an unfinished prompt too, and thrown away
-    time_s, outside_s = look_up_step(x.table, prefill, pairs, decodes, float(context), sequences, squares, most)
+    seen = x.engine.attended_ratio
+    time_s, outside_s = look_up_step(
+        x.table, prefill, pairs, decodes, seen * context, sequences, int64(seen * seen * squares), int64(seen * most)
+    )
     check_duration(time_s)
     time_s += slowed_s(x.engine, dma_share(x, now_s), time_s, context)
+    if x.engine.streams:
+        time_s += streamed_s(x.engine, time_s, context - decodes, chunk_tokens, prefill + decodes)
     count_steps(x.engine, 1)
     x.engine.step_s += time_s
     x.engine.outside_s += outside_s

@@ -85,6 +85,20 @@ def dma_share(x: Machine, now_s: float) -> float:
 
 
 @njit(cache=True)
+def streamed_s(engine: Engine, step_s: float, decode_tokens: int, chunk_tokens: int, new_tokens: int) -> float:
+    """How much longer a step takes for the KV that it reads from DRAM and writes there, see `Streaming`; counts it.
+
+    decode_tokens, chunk_tokens: that precede those decoded, and the chunks of prompts; new_tokens: computed.
+    """
+    read_tokens = engine.read_ratio * decode_tokens + engine.dram_ratio * chunk_tokens
+    written_tokens = engine.dram_ratio * new_tokens
+    engine.streamed_tokens[0] += read_tokens
+    engine.streamed_tokens[1] += written_tokens
+    read_s, write_s = read_tokens * engine.read_s, written_tokens * engine.write_s
+    return max(read_s - step_s, write_s - step_s, 0.0) if engine.overlaps else read_s + write_s
+
+
+@njit(cache=True)
 def slowed_s(engine: Engine, share: float, step_s: float, context_tokens: float) -> float:
     """By how much transfers slow a step down: the part of it that reads HBM, times the share that they take.
 

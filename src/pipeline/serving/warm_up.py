@@ -81,6 +81,7 @@ def _scenario(cluster: Cluster) -> Scenario:
         placement=Placement(
             name="tiered",
             inclusion="inclusive",
+            hbm_keeps_unused=True,
             write_policy="write_through_selective",
             write_threshold=1,
             writes_output=True,
