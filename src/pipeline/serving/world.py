@@ -69,6 +69,7 @@ def _run(world: World, i: int, limit_s: float) -> float:
         if start_s > x.engine.clock_s:
             if x.engine.coasting:
                 end_run(x)
+            observe(x.engine, x.engine.clock_s, used_blocks(x.stack))
             x.engine.clock_s = start_s
             continue
         if can_coast(x):
