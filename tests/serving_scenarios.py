@@ -99,6 +99,7 @@ def engine(**changes: Any) -> Engine:
 
 def links(bandwidth_bytes_per_s: float = 64.0, latency_s: float = 0.0) -> dict[tuple[str, str], LinkConstants]:
     pairs = [("hbm", "dram"), ("dram", "hbm"), ("dram", "ssd"), ("ssd", "dram"), ("hbm", "hbm")]
+    pairs += [("dram", "remote"), ("remote", "dram")]
     return {pair: LinkConstants(bandwidth_bytes_per_s, latency_s, 0.0) for pair in pairs}
 
 
@@ -111,14 +112,19 @@ def split(prefill: int = 1, decode: int = 1) -> Cluster:
 
 
 def scenario(
-    trace: RequestTrace | Sequence[Request], hbm: int = 1000, dram: int = 0, ssd: int = 0, **changes: Any
+    trace: RequestTrace | Sequence[Request],
+    hbm: int = 1000,
+    dram: int = 0,
+    ssd: int = 0,
+    remote: int = 0,
+    **changes: Any,
 ) -> Scenario:
     """A step takes 1 s and 0.01 s for each token; a block of 16 tokens crosses a link in 1 s."""
     values: dict[str, Any] = {
         "trace": trace if isinstance(trace, RequestTrace) else make_trace(trace),
         "model": MODEL,
         "engine": engine(),
-        "capacity_blocks": [hbm, dram, ssd, 0],
+        "capacity_blocks": [hbm, dram, ssd, remote],
         "eviction": option("eviction", "lru", EvictionPolicy),
         "placement": option("placement", "tiered", Placement, write_buffer_s=1e9),
         "step_table": linear_step_table(1.0, 0.01, 0.0, 0.0),

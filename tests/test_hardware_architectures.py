@@ -11,9 +11,10 @@ from pipeline.hardware.base import calibrate, links_of
 from pipeline.hardware.roofline import decode_s, dense_s, prefill_s
 from pipeline.hardware.silicon import Silicon
 from pipeline.placement.capacity import capacity_blocks
+from pipeline.placement.tiers import Tiers
 from pipeline.serving.simulate import simulate
 from pipeline.spec import InputError
-from pipeline.values import EngineLimits, Tiers
+from pipeline.values import EngineLimits
 
 FLOPS, BANDWIDTH = 9.89e14, 3.35e12
 needs_tables = pytest.mark.skipif(not Silicon.available(), reason="kernel tables need Linux x86-64")
@@ -146,7 +147,7 @@ def test_every_architecture_is_calibrated_trained_and_simulated(name: str, hardw
     found = calibrate(machine, shape, EngineLimits(tensor_parallel=ranks, max_running=16, max_batched_tokens=512))
     trained = predictor_of("roofline").train(found.step_samples, shape, runs, 0)
     tiers = option("tiers", "hbm_dram", Tiers)
-    blocks = capacity_blocks(tiers, runs, shape, machine.hbm_bytes.value, 16)
+    blocks = capacity_blocks(tiers, runs, shape, machine.hbm_bytes.value, 8, 16)
     requests = [Request(0.1 * i, 1000, 8, names("a", 62)) for i in range(6)]
     built = scenario(
         requests, model=shape, engine=runs, step_table=trained.table, links=links_of(found.link_calibration),

@@ -12,6 +12,7 @@ from kernel_profiles import CORRECTIONS, INTERPOLATION, skew_samples, tables
 from serving_reference import Reference, record
 from serving_scenarios import Request, engine, links, make_trace, mixed, option, scenario, split
 
+from pipeline.placement.base import Placement
 from pipeline.predictor.kernel_tables import kernel_step_table
 from pipeline.predictor.step_table import linear_step_table
 from pipeline.records import address_of
@@ -21,6 +22,7 @@ from pipeline.serving.cluster import Cluster
 from pipeline.serving.engine import Engines
 from pipeline.serving.invariants import check
 from pipeline.serving.state import make_engine
+from pipeline.serving.wiring import LinkLimits
 
 TABLE = linear_step_table(0.01, 0.0003, 1e-6, 2e-5)
 
@@ -55,6 +57,59 @@ def limits(draw, asynchronous: bool = False):
         scheduling=draw(st.sampled_from(["fcfs", "priority", "shortest_first"])),
         class_priority={"urgent": -1, "late": 2},
     )
+
+
+@st.composite
+def placements(draw):
+    """Rules that move blocks, and say when."""
+    inclusive, flag = draw(st.booleans()), st.booleans()
+    policies = ["write_back", *(["write_through", "write_through_selective"] if inclusive else [])]
+    write, lower = draw(st.sampled_from(policies)), draw(st.sampled_from(["none", *policies]))
+    rule = draw(st.sampled_from(["always_load", "always_load", "break_even", "deadline", "always_recompute"]))
+    return option(
+        "placement",
+        "tiered",
+        Placement,
+        inclusion="inclusive" if inclusive else "exclusive",
+        write_policy=write,
+        write_threshold=2 if write == "write_through_selective" else None,
+        lower_write_policy=lower,
+        lower_write_threshold=2 if lower == "write_through_selective" else None,
+        lower_order=draw(st.sampled_from(["leaf_first", "root_first"])),
+        keeps_on_the_way=inclusive and draw(flag),
+        hits_count_below=inclusive and draw(flag),
+        spares_hbm=inclusive and draw(flag),
+        writes_output=draw(flag),
+        evict_ratio=draw(st.sampled_from([0.0, 0.5])),
+        when_writes_lag=draw(st.sampled_from(["wait", "drop"])),
+        write_buffer_s=draw(st.sampled_from([0.0, 0.01, 0.1])),
+        load_or_recompute=rule,
+        deadline_s=0.05 if rule == "deadline" else None,
+    )
+
+
+@st.composite
+def plants(draw):
+    """Tiers below HBM, what instances share, links fast and slow, and what transfers take from decoding."""
+    rate_bytes_per_s = draw(st.sampled_from([300.0, 3000.0, 100_000.0]))
+    limits = LinkLimits(
+        both_ways_bytes_per_s=draw(st.sampled_from([None, 1.2 * rate_bytes_per_s])),
+        switch_bytes_per_s=draw(st.sampled_from([None, 1.5 * rate_bytes_per_s])),
+        gpus_per_switch=draw(st.sampled_from([1, 2])),
+        host_dram_bytes_per_s=draw(st.sampled_from([None, 1.7 * rate_bytes_per_s])),
+        pool_bytes_per_s=draw(st.sampled_from([None, 0.8 * rate_bytes_per_s])),
+    )
+    sizes = {"dram": draw(st.sampled_from([0, 6])), "ssd": draw(st.sampled_from([0, 20]))}
+    sizes["remote"] = draw(st.sampled_from([0, 0, 15]))
+    scopes = draw(st.dictionaries(st.sampled_from(list(sizes)), st.sampled_from(["node", "cluster"])))
+    return sizes | {
+        "shared_by": scopes,
+        "placement": draw(placements()),
+        "links": links(rate_bytes_per_s, 0.001),
+        "link_limits": limits,
+        "instances_per_node": draw(st.sampled_from([1, 2, 8])),
+        "hbm_bytes_per_s": draw(st.sampled_from([None, 10_000.0, 200_000.0])),
+    }
 
 
 def one_at_a_time(patch) -> None:
@@ -114,12 +169,10 @@ def test_one_event_per_step_and_one_call_for_many_give_the_same_bytes(cluster, c
     case = scenario(
         trace,
         hbm=least + data.draw(st.integers(0, 12)),
-        dram=data.draw(st.sampled_from([0, 6])),
-        ssd=data.draw(st.sampled_from([0, 20])),
+        **data.draw(plants()),
         engine=data.draw(limits(asynchronous=True)),
         cluster=CLUSTERS[cluster],
         step_table=TABLE,
-        links=links(3000.0, 0.001),
         router=option(
             "routing",
             "cost_model",
@@ -129,6 +182,7 @@ def test_one_event_per_step_and_one_call_for_many_give_the_same_bytes(cluster, c
         ),
     )
     long_run = Cluster(case).run()
+    check(long_run)
     again = Cluster(case).run()
     assert fields(again) == fields(long_run), "same seed, other bytes"
     assert all((a.bins == b.bins).all() for a, b in zip(again.instances, long_run.instances, strict=True))

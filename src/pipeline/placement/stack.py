@@ -11,7 +11,7 @@ from __future__ import annotations
 from numba import njit
 
 from pipeline.eviction import calls
-from pipeline.placement.base import OFFLOAD, ONBOARD
+from pipeline.placement.base import OFFLOAD, ONBOARD, WRITE_SELECTIVE
 from pipeline.placement.lower import (
     LOWER,
     count_move,
@@ -28,8 +28,9 @@ from pipeline.placement.lower import (
 )
 from pipeline.placement.state import DRAM, HBM, IN_HBM, NONE, REMOTE, SSD, Ints, Stack, StackTiers, pins, spared, where
 
-COMING = 1 << 7
-"""Bit of a block that is about to enter HBM."""
+COMING_AT = 4
+COMING = 0b11 << COMING_AT
+"""Bits of a block that is about to enter HBM: the tier that it comes from."""
 
 
 @njit(cache=True)
@@ -86,6 +87,9 @@ def acquire(
             dram += source == DRAM
             ssd += source == SSD
             remote += source == REMOTE
+        if stack.keeps_on_the_way:
+            for i in range(start, start + run):
+                keep_on_the_way(stack, tiers, ids[i], (where(stack)[ids[i]] & COMING) >> COMING_AT, time_s)
         _make_room(stack, tiers, absent, time_s)
     for i in range(start, start + run):
         block = ids[i]
@@ -93,7 +97,7 @@ def acquire(
             _enter_hbm(stack, tiers, block, time_s)
         elif cause == ONBOARD:
             calls.touch(tiers.functions, tiers.states[HBM], block, time_s)
-        if cause == ONBOARD and stack.hits_count_below:
+        if cause == ONBOARD and (stack.hits_count_below or stack.write_policy == WRITE_SELECTIVE):
             note_use(stack, block, True)
     if cause == ONBOARD:
         stack.hit_blocks[HBM] += run - absent
@@ -220,14 +224,12 @@ def _begin_to_come(stack: Stack, tiers: StackTiers, block: int, cause: int, time
     bits = tiers_of(stack, block)
     if bits & (IN_HBM | COMING):
         return NONE
-    where(stack)[block] |= COMING
     source = tier_with(stack, tiers, block, time_s)
+    where(stack)[block] |= source << COMING_AT
     stack.hit_blocks[source] += cause == ONBOARD
     count_move(stack, source, HBM, cause)
     if not stack.inclusive:
         forget(tiers, block, bits)
-    elif stack.keeps_on_the_way:
-        keep_on_the_way(stack, tiers, block, source, time_s)
     return source
 
 

@@ -133,12 +133,12 @@ def occupy_handoff(state: LinkState, source_instance: int, instance: int, block_
 def block_time(key: tuple[str, str], constants: LinkConstants, block_bytes: float, pieces: int) -> tuple[float, float]:
     """Return the fixed cost of a transfer and the time of one block of `pieces` pieces, both in seconds.
 
-    Raises InputError for a bandwidth that is not above 0, or a negative cost.
+    Raises InputError for a bandwidth that is not above 0 and finite, or a negative cost.
     """
     name = " to ".join(key)
     bandwidth = constants.bandwidth_bytes_per_s
-    if not bandwidth > 0:
-        raise InputError(f"link {name}: given a bandwidth of {bandwidth} bytes/s, expected more than 0")
+    if not 0 < bandwidth < np.inf:
+        raise InputError(f"link {name}: given a bandwidth of {bandwidth} bytes/s, expected a number above 0")
     for what, value in (("latency", constants.latency_s), ("descriptor", constants.descriptor_s)):
         if not 0 <= value < np.inf:
             raise InputError(f"link {name}: given a {what} cost of {value} s, expected 0 or more")

@@ -169,7 +169,8 @@ def _go_on(n: Network, now_s: float) -> None:
     for k in range(n.active_count):
         row = rows[active[k]]
         row[DONE] += row[SPEED] * elapsed_s
-        if row[DONE] >= row[QUEUED] - SLACK:
+        left_s = row[QUEUED] - row[DONE]
+        if left_s <= SLACK or now_s + left_s / row[SPEED] <= now_s:
             row[DONE] = row[QUEUED]
             row[SPEED] = 0.0
         else:

@@ -80,6 +80,7 @@ def _run(world_address: int, instance_count: int, i: int, limit_s: float) -> flo
         if start_s > x.engine.clock_s:
             if x.engine.coasting:
                 end_run(x)
+            observe(x.engine, x.engine.clock_s, used_blocks(x.stack))
             x.engine.clock_s = start_s
             continue
         if can_coast(x):
