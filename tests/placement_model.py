@@ -1,4 +1,4 @@
-"""A plain Python model of the tier stack: slow, written from the rules of `Placement`, sharing no code with the package.
+"""A plain Python model of the tier stack: slow, written from the rules of `Placement`, sharing no code with it.
 
 Transfers take no time in it: what is copied is there at once.
 """
@@ -163,7 +163,7 @@ class StackModel:
 
     # Up, and in HBM.
 
-    def acquire(self, chain: list[int]) -> tuple[bool, int, int, int, int]:
+    def acquire(self, chain: list[int]) -> tuple[bool, int, int, int, int]:  # noqa: C901
         if not self.fits(len(set(chain) - self.pinned)):
             return False, 0, 0, 0, 0
         for block in chain:

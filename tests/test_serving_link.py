@@ -147,7 +147,7 @@ def test_a_guess_moves_nothing_and_counts_what_is_queued():
 
 @pytest.mark.parametrize("bandwidth", [0.0, -1.0, float("nan"), float("inf")])
 def test_a_link_without_bandwidth_is_refused(bandwidth):
-    with pytest.raises(InputError, match="link .*bandwidth of (0.0|-1.0|nan|inf) bytes/s, expected a number above 0"):
+    with pytest.raises(InputError, match=r"link .*bandwidth of (0.0|-1.0|nan|inf) bytes/s, expected a number above 0"):
         Transfers(links(bandwidth))
 
 

@@ -77,31 +77,47 @@ def acquire(
             pins(stack)[ids[i]] -= 1
         return False, 0, 0, 0, 0
     stack.pinned_blocks += pinned
-    dram, ssd, remote = 0, 0, 0
     if stack.inclusive:
         _touch_below(stack, tiers, ids, start, run, cause, time_s)
+    dram, ssd, remote = 0, 0, 0
     if absent > 0:
-        # They leave the lower tiers first: else the blocks demoted for them could push them out below.
-        for i in range(start, start + run):
-            source = _begin_to_come(stack, tiers, ids[i], cause, time_s)
-            dram += source == DRAM
-            ssd += source == SSD
-            remote += source == REMOTE
-        if stack.keeps_on_the_way:
-            for i in range(start, start + run):
-                keep_on_the_way(stack, tiers, ids[i], (where(stack)[ids[i]] & COMING) >> COMING_AT, time_s)
+        dram, ssd, remote = _leave_below(stack, tiers, ids, start, run, cause, time_s)
         _make_room(stack, tiers, absent, time_s)
     for i in range(start, start + run):
-        block = ids[i]
-        if where(stack)[block] & IN_HBM == 0:
-            _enter_hbm(stack, tiers, block, time_s)
-        elif cause == ONBOARD:
-            calls.touch(tiers.functions, tiers.states[HBM], block, time_s)
-        if cause == ONBOARD and (stack.hits_count_below or stack.write_policy == WRITE_SELECTIVE):
-            note_use(stack, block, True)
+        _use(stack, tiers, ids[i], cause, time_s)
     if cause == ONBOARD:
         stack.hit_blocks[HBM] += run - absent
     return True, run - absent, dram, ssd, remote
+
+
+@njit(cache=True)
+def _leave_below(
+    stack: Stack, tiers: StackTiers, ids: Ints, start: int, run: int, cause: int, time_s: float
+) -> tuple[int, int, int]:
+    """Start the way up of the blocks below HBM; return how many come from each tier.
+
+    They leave the lower tiers before room is made: else the blocks demoted for them could push them out below.
+    """
+    dram, ssd, remote = 0, 0, 0
+    for i in range(start, start + run):
+        source = _begin_to_come(stack, tiers, ids[i], cause, time_s)
+        dram += source == DRAM
+        ssd += source == SSD
+        remote += source == REMOTE
+    if stack.keeps_on_the_way:
+        for i in range(start, start + run):
+            keep_on_the_way(stack, tiers, ids[i], (where(stack)[ids[i]] & COMING) >> COMING_AT, time_s)
+    return dram, ssd, remote
+
+
+@njit(cache=True)
+def _use(stack: Stack, tiers: StackTiers, block: int, cause: int, time_s: float) -> None:
+    if where(stack)[block] & IN_HBM == 0:
+        _enter_hbm(stack, tiers, block, time_s)
+    elif cause == ONBOARD:
+        calls.touch(tiers.functions, tiers.states[HBM], block, time_s)
+    if cause == ONBOARD and (stack.hits_count_below or stack.write_policy == WRITE_SELECTIVE):
+        note_use(stack, block, True)
 
 
 @njit(cache=True)
