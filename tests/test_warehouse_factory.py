@@ -43,7 +43,8 @@ def cell(cell_id: str, **changes: Any) -> dict[str, Any]:
     row = {
         "cell_id": cell_id, "stage": "place", "study": "whatever", "model": "m8b", "hardware": "h100_sxm",
         "predictor": "forest", "engine": "vllm", "trace": "chat", "tiers": "small", "eviction": "lru",
-        "placement": "tiered", "routing": "round_robin", "cluster": "single", "slo": "tight", "seed": 0, "axes": "{}",
+        "placement": "tiered", "prefetch": "none",
+        "routing": "round_robin", "cluster": "single", "slo": "tight", "seed": 0, "axes": "{}",
         "code_digest": "0", "config": json.dumps({"engine": {"tensor_parallel": 2}}),
         "calibration_source": "silicon_interpolated", "is_calibrated": True, "capacity_per_s": 4.0,
         "offered_per_s": 10.0, "measured_s": 10.0, "is_settled": True, "makespan_s": 12.0,
