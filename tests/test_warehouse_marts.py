@@ -313,12 +313,14 @@ def loading_study(*others: tuple[str, dict[str, Any], dict[str, Any]]) -> dict[s
 
 def test_requests_are_paired_with_themselves_where_they_are_computed_again(tmp_path: Path) -> None:
     only = ("hbm_only", {"tiers": {"name": "hbm_only"}, "placement": {"load_or_recompute": "break_even"}}, {})
+    only[1]["prefetch"] = {"name": "oracle"}  # of no effect there
     recompute = ("z", {"placement": {"load_or_recompute": "always_recompute", "delay_weight": 2.0}}, {})
     unlike = [
         ("hbm_busy", only[1], {"offered_per_s": 11.0}),
         ("hbm_seed", only[1] | {"seed": 1}, {"seed": 1}),
         ("hbm_engine", only[1] | {"engine": {"max": 2}}, {}),
         ("y", recompute[1] | {"tiers": {"name": "other"}}, {}),
+        ("w", recompute[1] | {"prefetch": {"name": "oracle"}}, {}),
     ]
     paired = ("dram", 2, 70.0, (50 - 10) / 2, 0.5)
     for i, others in enumerate(([only], [recompute], [only, recompute], unlike)):
