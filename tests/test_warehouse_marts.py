@@ -240,7 +240,7 @@ def test_a_value_that_does_not_vary_is_in_no_name_whatever_another_study_does(tm
 def test_a_value_that_only_some_cells_have_tells_them_apart(tmp_path: Path) -> None:
     parts = [with_met(cell("a"), 50), with_met(cell("b", axes='{"tiers.dram_bytes": 1e9}'), 60)]
     warehouse = published(tmp_path, study_of(*parts))
-    assert query(warehouse, "select tiers from placement_ranking order by 1") == [("small",), ("small dram=1GB",)]
+    assert query(warehouse, "select tiers from ranking order by 1") == [("small",), ("small dram=1GB",)]
 
 
 def test_costs_by_hand(tmp_path: Path) -> None:
@@ -360,3 +360,36 @@ def test_rejections_are_counted_by_reason(tmp_path: Path) -> None:
     warehouse = published(tmp_path, study_of((cell("c", stage="route"), rows)))
     got = query(warehouse, "select rejected_count, rejected_by_reason, slo_attainment_ratio from routing_ranking")
     assert got == [(3, '{"no_room":2,"prompt_too_long":1}', 0.2)]
+
+
+def test_placements_and_prefetchers_are_compared_where_they_vary(tmp_path: Path) -> None:
+    parts = [
+        with_met(cell(f"{placement}{prefetch}{seed}", placement=placement, prefetch=prefetch, seed=seed), met + seed)
+        for placement, prefetch, met in (
+            ("tiered", "none", 50), ("vllm_offload", "none", 70), ("vllm_offload", "oracle", 40)
+        )
+        for seed in range(3)
+    ]  # fmt: skip
+    rows = {"cells": [row for row, _ in parts], "requests": [r for _, requests in parts for r in requests]}
+    warehouse = published(tmp_path, rows)
+    found = query(warehouse, "select compared, reference, verdict from ranking order by goodput_per_s")
+    reference = "lru tiered prefetch none"
+    assert found == [
+        ("lru vllm_offload prefetch oracle", reference, "worse"),
+        (reference, reference, "reference"),
+        ("lru vllm_offload prefetch none", reference, "better"),
+    ]
+    assert query(warehouse, "select distinct compared from recommendation") == [("lru vllm_offload prefetch none",)]
+
+
+def test_values_of_a_placement_are_compared_with_the_first_of_them(tmp_path: Path) -> None:
+    rules = (("always_load", 50), ("break_even", 70))
+    parts = [
+        with_met(cell(f"{rule}{seed}", seed=seed, axes=json.dumps({"placement.load_or_recompute": rule})), met + seed)
+        for rule, met in rules
+        for seed in range(3)
+    ]
+    rows = {"cells": [row for row, _ in parts], "requests": [r for _, requests in parts for r in requests]}
+    first, second = (f"lru tiered placement.load_or_recompute={rule}" for rule, _ in rules)
+    found = query(published(tmp_path, rows), "select compared, reference, verdict from ranking order by 1")
+    assert found == [(first, first, "reference"), (second, first, "better")]

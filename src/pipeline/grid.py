@@ -89,7 +89,10 @@ def load_study(conf: Conf, name: Any, texts: Sequence[str]) -> Study:
         "price": values["price"],
         "prices": [prices[option] for option in sorted(prices)],
         "claims": values["claims"],
-        "reference_eviction": _reference(study, "place").get("eviction", choices["eviction"]),
+        **{
+            f"reference_{group}": _reference(study, "place").get(group, choices[group])
+            for group in ("eviction", "placement", "prefetch")
+        },
         "reference_routing": _reference(study, "route").get("routing", choices["routing"]),
     }
     scatter = {stage: grid.scatter for stage, grid in study.grids.items()}

@@ -34,8 +34,7 @@ def reporting(given: dict[str, object]) -> Reporting:
         price=build(given["price"], "price", Price),
         prices=prices,
         claims=build(given["claims"], "claims", Claims),
-        reference_eviction=str(given["reference_eviction"]),
-        reference_routing=str(given["reference_routing"]),
+        **{name: str(value) for name, value in given.items() if name.startswith("reference_")},
     )
 
 

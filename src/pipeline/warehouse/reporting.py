@@ -42,6 +42,8 @@ REPORT_REFERENCE = Table(
     (
         _STUDY,
         Column("eviction", "str", "", "reference policy of the place stage"),
+        Column("placement", "str", "", "reference placement of the place stage, where several are compared"),
+        Column("prefetch", "str", "", "reference prefetcher of the place stage, where several are compared"),
         Column("routing", "str", "", "reference router of the route stage"),
         Column("equivalence_ratio", "float", "ratio", "relative difference in goodput that counts as none"),
     ),
@@ -57,6 +59,8 @@ class Reporting(Spec):
     prices: tuple[Price, ...]
     claims: Claims
     reference_eviction: str = "lru"
+    reference_placement: str = "tiered"
+    reference_prefetch: str = "none"
     reference_routing: str = "round_robin"
     equivalence_ratio: OpenRatio = 0.02
 
@@ -65,6 +69,8 @@ class Reporting(Spec):
         slo = {"slo": self.slo.name, "ttft_ms": self.slo.ttft_ms, "tpot_ms": self.slo.tpot_ms}
         reference = {
             "eviction": self.reference_eviction,
+            "placement": self.reference_placement,
+            "prefetch": self.reference_prefetch,
             "routing": self.reference_routing,
             "equivalence_ratio": self.equivalence_ratio,
         }

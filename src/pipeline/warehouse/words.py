@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 Row = Mapping[str, Any]
-ALWAYS_FIXED = ("hardware", "model", "predictor", "engine", "placement", "cluster", "slo", "setting")
+ALWAYS_FIXED = ("hardware", "model", "predictor", "engine", "cluster", "slo", "setting")
 SETUP = ("predictor", "engine", "tensor_parallel", "max_batched_tokens", "block_tokens")
 LIGHT_LOAD_RATIO = 0.99  # attainment from which every configuration has room to spare
 MOST_DETAILED, MOST_LETTERS = 2, 40  # alternatives of one verdict with a figure each; letters of a list of names
@@ -44,7 +44,10 @@ def not_calibrated(hardware: str, source: str) -> str:
 def workload(row: Row, rows: Sequence[Row]) -> str:
     """The trace, and what tells this workload from others among `rows` of the same stage."""
     others = [other for other in rows if other["stage"] == row["stage"]]
-    fixed = (*ALWAYS_FIXED, *(("routing",) if row["stage"] == "place" else ("tiers", "eviction")))
+    fixed = (
+        *ALWAYS_FIXED,
+        *(("routing",) if row["stage"] == "place" else ("tiers", "eviction", "placement", "prefetch")),
+    )
     varied = [str(row[key]) for key in fixed if len({other[key] for other in others}) > 1 and row[key]]
     return f"{row['trace']} ({', '.join(varied)})" if varied else str(row["trace"])
 
@@ -59,7 +62,7 @@ def choice(row: Row) -> str:
         if row[f"{tier}_bytes"]
     ]
     each = " each" if (row["instance_count"] or 1) > 1 else ""
-    return f"tiers {row['tiers']} ({' + '.join(sizes) or 'sizes not recorded'}{each}), policy {row['eviction']}"
+    return f"tiers {row['tiers']} ({' + '.join(sizes) or 'sizes not recorded'}{each}), policy {row['compared']}"
 
 
 def goodput(row: Row) -> str:

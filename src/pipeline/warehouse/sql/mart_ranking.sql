@@ -25,7 +25,7 @@
 -- is_settled: false if the warm-up of any simulation behind the row is shorter than its sessions
 -- is_calibrated: false if the step times of any simulation behind the row were not measured on its hardware
 -- calibration_source: where the step times come from; several are joined by a comma
--- reference: what the compared option is compared with
+-- reference: what the compared option is compared with: the first of those that the study names
 -- reference_goodput_per_s: goodput of the reference on the common seeds [per_s]
 -- common_seed_count: seeds that both have
 -- option_count: options compared in this context
@@ -37,7 +37,7 @@ with grouped as (
     select
         m.study, m.stage, m.model, m.hardware, m.predictor, m.engine, m.trace, m.tiers, m.eviction, m.placement, m.prefetch,
         m.routing, m.cluster, m.slo, m.setting, m.compared, m.config_id, m.context_id, m.workload_id,
-        if(m.stage = 'place', p.eviction, p.routing) as reference, p.equivalence_ratio,
+        coalesce(r.reference, if(m.stage = 'place', p.eviction, p.routing)) as reference, p.equivalence_ratio,
         count(*) as seed_count,
         count(distinct (goodput_per_s, ttft_p50_ms, ttft_p99_ms, hit_ratio)) as outcome_count,
         avg(goodput_per_s) as goodput_per_s,
@@ -58,7 +58,11 @@ with grouped as (
         avg(hbm_bytes) as hbm_bytes, avg(dram_bytes) as dram_bytes, avg(ssd_bytes) as ssd_bytes,
         avg(remote_bytes) as remote_bytes, max(instance_count) as instance_count,
         max(tensor_parallel) as tensor_parallel, max(compared_values_count) as compared_values_count
-    from cell_metrics as m inner join report_reference as p using (study)
+    from cell_metrics as m
+    inner join report_reference as p using (study)
+    left join (
+        select context_id, min(compared) as reference from stg_cells where is_reference group by context_id
+    ) as r using (context_id)
     group by all
 ),
 counted as (
