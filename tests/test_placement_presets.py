@@ -1,4 +1,4 @@
-"""Placements by the names of systems: what happens to seven requests, beside what the system does where it differs.
+"""Placements by the names of systems: what happens to a few requests, beside what the system does where it differs.
 
 The rules of each system stand in its YAML; its events were worked out by hand from them, for prompts of whole blocks
 that come one after another, with LRU. A row: blocks | hits in HBM/DRAM/SSD | what HBM evicts, in order | below HBM, in
@@ -152,6 +152,8 @@ dynamo_kvbm 4/4/8
   DE  | 0/0/0 | AH  | -d C, hd D, ds D, -d F, hd E, ds E | GHDE
   ABC | 0/0/0 | GFE | -d G, hd A, ds A, -d H, hd B, ds B, -d D, hd C, ds C | EABC
   DE  | 1/1/0 | C   | dh E | ABCE
+  FGH | 0/0/0 | BAE | -d A, hd F, ds F, -d B, hd G, ds G, -d C, hd H, ds H | EFGH
+  ABC | 0/0/3 | DHG | sh ABC | EFGH
 
 dynamo_kvbm 4/6/8: each block is offered in turn; here that C is computed is a use of its copy before any is written
   ABC | 0/0/0 | -   | hd ABC | ABC
