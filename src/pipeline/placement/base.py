@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
+import numpy as np
 from pydantic import Field, model_validator
 
 from pipeline.placement.streaming import Streaming
 from pipeline.spec import Count, NonNegative, Positive, Ratio, Spec
 
 CAUSES = ("onboard", "prefetch", "offload", "demote", "kv_handoff")
-ONBOARD, PREFETCH, OFFLOAD, DEMOTE, KV_HANDOFF = range(5)
+int64: Any = np.int64
+# As int64: for a literal, every function that it is passed to would be compiled once more.
+ONBOARD, PREFETCH, OFFLOAD, DEMOTE, KV_HANDOFF = map(int64, range(5))
 LOAD_RULES = ("always_load", "always_recompute", "break_even", "split", "deadline")
 ALWAYS_LOAD, ALWAYS_RECOMPUTE, BREAK_EVEN, SPLIT, DEADLINE = range(5)
 WRITE_POLICIES = ("none", "write_back", "write_through", "write_through_selective")

@@ -8,7 +8,7 @@ from numba import njit
 from numba.np.numpy_support import carray
 
 from pipeline.eviction import calls
-from pipeline.placement.base import DEMOTE, OFFLOAD, WRITE_BACK, WRITE_SELECTIVE, WRITE_THROUGH
+from pipeline.placement.base import DEMOTE, OFFLOAD, WRITE_BACK, WRITE_SELECTIVE, WRITE_THROUGH, int64
 from pipeline.placement.state import (
     DRAM,
     HBM,
@@ -30,7 +30,7 @@ from pipeline.records import bytes_at
 
 LOWER = 0b1110
 """Bits of the tiers below HBM."""
-PASSING = -1
+PASSING = int64(-1)
 """Cause of a copy that costs no transfer of its own: the block comes by on its way up."""
 
 
@@ -252,7 +252,7 @@ def write_listed(stack: Stack, tiers: StackTiers, time_s: float) -> None:
     stack.first_write = NONE
     following = next_write(stack)
     while True:
-        after = following[block]
+        after = int64(following[block])
         following[block] = NONE
         bits = tiers_of(stack, block)
         if bits & IN_HBM and bits & LOWER == 0:

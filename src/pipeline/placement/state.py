@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from pipeline.eviction.base import EvictionPolicy, PolicyFunctions, PolicyState
 from pipeline.eviction.facts import BlockFacts
-from pipeline.placement.base import CAUSES, LOAD_RULES, WRITE_POLICIES, WRITE_SELECTIVE, WRITE_THROUGH, Placement
+from pipeline.placement.base import CAUSES, LOAD_RULES, WRITE_POLICIES, WRITE_SELECTIVE, WRITE_THROUGH, Placement, int64
 from pipeline.records import bytes_at, make_record, view_bytes, view_floats, view_ints
 from pipeline.values import TIERS
 
@@ -38,9 +38,10 @@ Ints = NDArray[np.int64]
 Stack = np.record
 Tier = np.record
 
-HBM, DRAM, SSD, REMOTE = range(4)
+HBM, DRAM, SSD, REMOTE = map(int64, range(4))
 NONE = -1
-IN_HBM = 1 << HBM
+IN_HBM = 1
+"""Bit of HBM."""
 MOST_USES = 255
 NODE, CLUSTER = range(2)
 """Which of the shared arrays a tier's bits stand in."""

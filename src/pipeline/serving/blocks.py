@@ -9,7 +9,7 @@ from pipeline.placement.base import ONBOARD, PREFETCH
 from pipeline.placement.stack import account, commit, free_private, match, release, reserve, take_pending
 from pipeline.placement.state import IN_HBM, Stack, pins, where
 from pipeline.serving.link import CAUSE_COUNT, TIER_COUNT, free_from_s, send
-from pipeline.serving.state import NONE, Machine, Row, block_ids, loader
+from pipeline.serving.state import NONE, Machine, Row, block_ids, int64, loader
 
 
 @njit(cache=True)
@@ -42,7 +42,7 @@ def leading_hits(x: Machine, job: Row, now_s: float) -> tuple[int, int, int]:
     run = match(x.stack, x.tiers, ids, start, start + looked_up, now_s)
     if job.remote_tokens > 0:
         run = _leading_in_hbm(x, start, run)
-    return run, pinned_among(x, job, 0, run), looked_up
+    return run, pinned_among(x, job, int64(0), run), looked_up
 
 
 @njit(cache=True)

@@ -49,7 +49,7 @@ def _front(x: Machine, job: Row, run: int, leading: Ints, now_s: float) -> int:
     if rule == ALWAYS_LOAD:
         return run
     if rule == DEADLINE:
-        return run if _load_s(x, job, 0, run, now_s) <= x.stack.deadline_s else in_hbm
+        return run if _load_s(x, job, ZERO, run, now_s) <= x.stack.deadline_s else in_hbm
     best, least_s = run, _cost_s(x, job, run, now_s)
     for tier in range(SSD, HBM - 1, -1):
         if leading[tier] < best:
@@ -126,7 +126,7 @@ def _load_s(x: Machine, job: Row, first: int, last: int, now_s: float) -> float:
 def _cost_s(x: Machine, job: Row, take: int, now_s: float) -> float:
     """What taking the first `take` blocks and computing all the rest costs, see `Placement`."""
     step_s = _step_s(x, known_tokens(job), take * x.engine.block_tokens)
-    return _load_s(x, job, 0, take, now_s) + (1.0 + x.stack.delay_weight * x.engine.running_count) * step_s
+    return _load_s(x, job, ZERO, take, now_s) + (1.0 + x.stack.delay_weight * x.engine.running_count) * step_s
 
 
 @njit(cache=True)

@@ -32,6 +32,7 @@ from pipeline.serving.state import (
     Machine,
     Row,
     block_ids,
+    int64,
     loader,
     row_at,
     running,
@@ -40,6 +41,7 @@ from pipeline.serving.state import (
 from pipeline.serving.transfers import due_s, start_load
 
 REFUSED, RUNS, LOADS = range(3)
+ZERO = int64(0)
 
 
 @njit(cache=True)
@@ -64,10 +66,10 @@ def let_in(x: Machine, job: Row, row: int, now_s: float) -> int:
     found, pinned, looked_up = leading_hits(x, job, now_s)
     if x.engine.patience_s < np.inf:
         found = _due_soon(x, job, found, now_s)
-        pinned = pinned_among(x, job, 0, found)
+        pinned = pinned_among(x, job, ZERO, found)
     front, back, end = taken(x, job, found, now_s)
     if front < found:
-        pinned = pinned_among(x, job, 0, front) + pinned_among(x, job, back, end)
+        pinned = pinned_among(x, job, ZERO, front) + pinned_among(x, job, back, end)
     if not can_hold(x.stack, x.tiers, needed - pinned):
         return REFUSED
     record_misses(x.stack, looked_up - front - (end - back))
@@ -116,7 +118,7 @@ def _take_prefix(x: Machine, job: Row, row: int, front: int, back: int, end: int
     It need not where the second part is not empty: it has the blocks between to compute.
     """
     first_time = bool(np.isnan(job.scheduled_s))
-    shared = _take(x, job, row, 0, front, first_time, now_s)
+    shared = _take(x, job, row, ZERO, front, first_time, now_s)
     job.cached_blocks = front
     job.computed_tokens = front * x.engine.block_tokens
     job.ahead_start, job.ahead_blocks = back, end - back
@@ -183,7 +185,7 @@ def arrived(x: Machine, row: int, now_s: float) -> None:
         job.remote_tokens = 0
     _one_less(x, row, now_s)
     for k in range(x.engine.running_count):
-        _share(x, running(x.engine)[k], row, now_s)
+        _share(x, int64(running(x.engine)[k]), row, now_s)
     other = x.engine.head[LOADING]
     while other != NONE:
         following = row_at(x.rows, other).next_row

@@ -26,7 +26,7 @@ from pipeline.serving.state import (
 )
 from pipeline.serving.transfers import dma_share, slowed_s, streamed_s
 
-ZERO = int64(0)
+ZERO, ONE = int64(0), int64(1)
 
 
 @njit(cache=True)
@@ -88,10 +88,10 @@ def _duration_s(x: Machine, now_s: float) -> float:
         x.table, prefill, pairs, decodes, seen * context, sequences, int64(seen * seen * squares), int64(seen * most)
     )
     check_duration(time_s)
-    time_s += slowed_s(x.engine, dma_share(x, now_s), time_s, context)
+    time_s += slowed_s(x.engine, dma_share(x, now_s), time_s, float(context))
     if x.engine.streams:
         time_s += streamed_s(x.engine, time_s, context - decodes, chunk_tokens, prefill + decodes)
-    count_steps(x.engine, 1)
+    count_steps(x.engine, ONE)
     x.engine.step_s += time_s
     x.engine.outside_s += outside_s
     return time_s

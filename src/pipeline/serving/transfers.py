@@ -8,7 +8,7 @@ from numba import njit
 from pipeline.placement.state import DRAM, HBM, REMOTE
 from pipeline.serving.link import first_stream, free_from_s, pair_of, send, waiting_rows
 from pipeline.serving.network import SLACK, arrival_s, bytes_per_s, has_arrived, settle, wait_for
-from pipeline.serving.state import NONE, Engine, Machine, Row, row_at
+from pipeline.serving.state import NONE, Engine, Machine, Row, int64, row_at
 from pipeline.serving.wiring import HBM_STREAMS, STREAMS
 
 
@@ -50,7 +50,7 @@ def next_arrived(x: Machine, now_s: float) -> int:
         stream = first_stream(x.links, i) + pair
         queue = waiting_rows(x.links)[i * STREAMS + pair]
         while has_arrived(x.network, stream, now_s):
-            row = queue[0]
+            row = int64(queue[0])
             job = row_at(x.rows, row)
             queue[0] = job.next_load[tier]
             wait_for(x.network, stream, np.inf if queue[0] == NONE else row_at(x.rows, queue[0]).load_end[tier])
