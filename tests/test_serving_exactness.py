@@ -65,7 +65,7 @@ def placements(draw):
     inclusive, flag = draw(st.booleans()), st.booleans()
     policies = ["write_back", *(["write_through", "write_through_selective"] if inclusive else [])]
     write, lower = draw(st.sampled_from(policies)), draw(st.sampled_from(["none", *policies]))
-    rule = draw(st.sampled_from(["always_load", "always_load", "break_even", "deadline", "always_recompute"]))
+    rule = draw(st.sampled_from(["always_load", "break_even", "split", "deadline"]))
     return option(
         "placement",
         "tiered",

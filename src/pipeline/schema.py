@@ -139,7 +139,8 @@ REQUESTS = Table("requests", "cell x request", (
     _i("decode_instance_id", "where the output was decoded", nullable=True),
     _f("arrival_s", "at the router", "s"), _i("input_tokens", "prompt", "tokens"),
     _i("output_tokens", "output", "tokens"),
-    _i("hbm_tokens", "prompt tokens found in HBM", "tokens"), _i("dram_tokens", "onboarded from DRAM", "tokens"),
+    _i("hbm_tokens", "prompt tokens found in HBM, prefetched ones too", "tokens"),
+    _i("dram_tokens", "onboarded from DRAM", "tokens"),
     _i("ssd_tokens", "onboarded from SSD", "tokens"), _i("remote_tokens", "onboarded from remote", "tokens"),
     _i("recomputed_tokens", "prompt tokens computed", "tokens"),
     _s("served_tier", "slowest tier that gave tokens; recompute only if none did"),
@@ -155,9 +156,12 @@ REQUESTS = Table("requests", "cell x request", (
     Column("is_measured", "bool", "", "whether it arrived in the measured window: results are judged by these alone"),
 ))
 TIER_USAGE = Table("tier_usage", "cell x instance x tier", (
-    _CELL, _INSTANCE, _s("tier", "hbm, dram, ssd or remote"), _f("capacity_bytes", "capacity", "bytes"),
+    _CELL, _INSTANCE, _s("tier", "hbm, dram, ssd or remote"),
+    _f("capacity_bytes", "capacity; of a tier that several share, this instance's part, as the other bytes", "bytes"),
     _i("lookup_tokens", "prompt tokens looked up", "tokens"), _i("hit_tokens", "found here", "tokens"),
-    _i("evicted_blocks", "evicted", "blocks"), _f("mean_used_bytes", "time-weighted mean", "bytes"),
+    _i("evicted_blocks", "evicted", "blocks"),
+    _i("dropped_blocks", "not written here: the link was behind, or nothing could be evicted", "blocks"),
+    _f("mean_used_bytes", "time-weighted mean", "bytes"),
     _f("peak_used_bytes", "peak", "bytes"),
 ))
 TRANSFERS = Table("transfers", "cell x instance x tier pair x cause", (

@@ -159,8 +159,8 @@ def _make_engine(scenario: Scenario, number: int, max_idle_steps: int, loader_bl
     engine.poll_s = scenario.router.poll_interval_s
     engine.patience_s = scenario.prefetch.patience_s
     if scenario.hbm_bytes_per_s is not None:
-        engine.hbm_bytes_per_s = limits.tensor_parallel * scenario.hbm_bytes_per_s
         ranks = limits.tensor_parallel
+        engine.hbm_bytes_per_s = scenario.hbm_bytes_per_s / scenario.model.kv_rank_share(ranks)
         engine.weights_read_s = scenario.model.rank_weight_bytes(ranks) / scenario.hbm_bytes_per_s
         engine.token_read_s = scenario.model.kv_rank_bytes_per_token(ranks) / scenario.hbm_bytes_per_s
     engine.bin_s = engine.bin_end_s = FIRST_BIN_S if interval_s is None else interval_s
@@ -197,6 +197,7 @@ def _use(engine: Engine, stack: Stack, tiers: StackTiers, end_s: float) -> Insta
         lookup_blocks=lookup_blocks(stack),
         hit_blocks=stack.hit_blocks.copy(),
         evicted_blocks=stack.evicted_blocks.copy(),
+        dropped_blocks=stack.dropped_blocks.copy(),
         capacity_blocks=np.array([tier.capacity_blocks for tier in tiers.tiers]) * parts,
         mean_used_blocks=seconds / end_s if end_s > 0 else np.zeros(seconds.size),
         peak_used_blocks=np.array([tier.peak_blocks for tier in tiers.tiers]) * parts,

@@ -154,6 +154,7 @@ def _tier_usage(output: SimulationOutput, cell_id: str) -> pa.Table:
             "lookup_tokens": column("lookup_blocks", scenario.trace.block_tokens),
             "hit_tokens": column("hit_blocks", scenario.trace.block_tokens),
             "evicted_blocks": column("evicted_blocks", 1),
+            "dropped_blocks": column("dropped_blocks", 1),
             "mean_used_bytes": column("mean_used_blocks", scenario.block_bytes),
             "peak_used_bytes": column("peak_used_blocks", scenario.block_bytes),
         },

@@ -127,6 +127,7 @@ class InstanceUse:
     """How one instance was used.
 
     Tiers: (4,); of one that several share, its part. batch_s: (max_running + 1,) time by running requests.
+    dropped_blocks: that were not written, because the link was behind or nothing could be evicted.
     moved_blocks: (4, 4, causes) by source tier, target tier and cause; streamed_blocks: read from DRAM by steps, and
     written there. blocks_left: still in use at the end; problems:
     broken invariants of its blocks. bins: (k, 4) integrals over intervals of bin_s seconds of waiting requests, running
@@ -136,6 +137,7 @@ class InstanceUse:
     lookup_blocks: Ints
     hit_blocks: Ints
     evicted_blocks: Ints
+    dropped_blocks: Ints
     capacity_blocks: Floats
     mean_used_blocks: Floats
     peak_used_blocks: Floats
