@@ -80,8 +80,8 @@ def late(cell_id: str, request_id: int) -> dict[str, Any]:
 def usage(cell_id: str, tier: str, capacity_bytes: float, instance_id: int = 0, **changes: Any) -> dict[str, Any]:
     row = {
         "cell_id": cell_id, "instance_id": instance_id, "tier": tier, "capacity_bytes": capacity_bytes,
-        "lookup_tokens": 10, "hit_tokens": 5, "evicted_blocks": 0, "dropped_blocks": 0, "mean_used_bytes": capacity_bytes / 2,
-        "peak_used_bytes": capacity_bytes,
+        "lookup_tokens": 10, "hit_tokens": 5, "evicted_blocks": 0, "dropped_blocks": 0,
+        "mean_used_bytes": capacity_bytes / 2, "peak_used_bytes": capacity_bytes,
     }  # fmt: skip
     return row | changes
 
