@@ -8,11 +8,14 @@ from pipeline.config import Conf
 
 FILES = {
     "config.yaml": (
-        "defaults: [eviction: lru, routing: rr, predictor: forest, trace: chat, tiers: both, slo: tight, "
+        "defaults: [eviction: lru, placement: tiered, prefetch: none, routing: rr, predictor: forest, trace: chat, "
+        "tiers: both, slo: tight, "
         "slo@report_slo: tight, price: paper, claims: none, fidelity: runs, _self_]\n"
         "seed: 0\ntrain_seed: 0\nmost_cells: 100\n"
     ),
     "routing/rr.yaml": "kind: rr\n",
+    "placement/tiered.yaml": "kind: tiered\n",
+    "prefetch/none.yaml": "kind: none\n",
     "predictor/forest.yaml": "kind: forest\ntrees: 9\n",
     "predictor/plain.yaml": "kind: plain\n",
     "eviction/lru.yaml": "kind: lru\n",

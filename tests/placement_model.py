@@ -55,6 +55,7 @@ class StackModel:
         self.pins: Counter[int] = Counter()
         self.private = 0
         self.listed: list[int] = []
+        self.coming: set[int] = set()
         self.uses: Counter[int] = Counter()
         self.entries: Counter[int] = Counter()
         self.moves: Counter[tuple[int, int, str]] = Counter()
@@ -124,7 +125,7 @@ class StackModel:
     def put(self, block: int, source: int, t: int, cause: str | None) -> None:
         """Copy a block into a tier below HBM; without a cause it comes by anyway."""
         tier, below = self.tiers[t], self.below(t)
-        spared = dict.fromkeys(self.hbm, 1) if self.rules.spares_hbm else {}
+        spared = dict.fromkeys(self.hbm | self.coming, 1) if self.rules.spares_hbm else {}
         for _ in range(tier.evicts if len(tier.blocks) >= tier.full_at else 0):
             victim = self.evict(t, spared)
             if victim is None:
@@ -163,18 +164,18 @@ class StackModel:
 
     # Up, and in HBM.
 
-    def acquire(self, chain: list[int]) -> tuple[bool, int, int, int, int]:  # noqa: C901
+    def acquire(self, chain: list[int]) -> tuple[bool, int, int, int, int]:
         if not self.fits(len(set(chain) - self.pinned)):
             return False, 0, 0, 0, 0
         for block in chain:
             self.pins[block] += 1
         found = {block: t for block in chain if (t := self.tier_of(block)) not in (HBM, None)}
+        self.touch_below(chain)
+        self.coming = set(found)
         for block, t in found.items():
             self.moves[t, HBM, "onboard"] += 1
-            for tier in self.copies(block):
-                if self.is_inclusive:
-                    tier.use(block)
-                else:
+            if not self.is_inclusive:
+                for tier in self.copies(block):
                     tier.forget(block)
         if self.rules.keeps_on_the_way:
             for block, t in found.items():
@@ -183,17 +184,21 @@ class StackModel:
                         self.put(block, t, passed, None)
         self.make_room(len(found))
         for block in chain:
-            counts = self.rules.hits_count_below or self.rules.write_policy == "write_through_selective"
-            if block in self.hbm and self.rules.hits_count_below:
-                for tier in self.copies(block):
-                    tier.use(block)
             self._use(block)
-            if counts:
+            if self.rules.hits_count_below or self.rules.write_policy == "write_through_selective":
                 self.note_use(block, True)
+        self.coming = set()
         lower = Counter(found.values())
         in_hbm = len(chain) - len(found)
         self.hits += lower + Counter({HBM: in_hbm})
         return True, in_hbm, lower[1], lower[2], lower[3]
+
+    def touch_below(self, chain: list[int]) -> None:
+        if self.is_inclusive:
+            for block in chain if self.rules.lower_order == "root_first" else reversed(chain):
+                if block not in self.hbm or self.rules.hits_count_below:
+                    for tier in self.copies(block):
+                        tier.use(block)
 
     def _use(self, block: int) -> None:
         if block in self.hbm:

@@ -156,6 +156,6 @@ def test_predicted_reuse_leaves_the_event_log_of_lru(seed: int, gap_s: float) ->
         for i in range(offset.size - 1):
             empty = np.full(i // 2, offset[i])  # so many empty requests before it: the time is their number
             chain_misses(stack, policies, ids, np.concatenate((empty, offset[i : i + 2])), True)
-            log.update(str(residents(stack)).encode() + stack.moved_blocks.tobytes() + stack.hit_blocks.tobytes())
+            log.update(str(residents(policies)).encode() + stack.moved_blocks.tobytes() + stack.hit_blocks.tobytes())
         logs.append(log.hexdigest())
     assert logs[0] == logs[1]

@@ -40,7 +40,8 @@ def test_the_grid_is_the_product_of_its_axes(conf: Conf) -> None:
     assert place[2].values["eviction"] == {"kind": "s3fifo", "small_queue_ratio": 0.1}
     assert place[2].reference["eviction"] == {"kind": "lru"}
     assert place[2].reference["seed"] == 9
-    assert set(place[0].values) == {"eviction", "routing", "predictor", "trace", "tiers", "slo", "seed", "train_seed"}
+    groups = {"eviction", "placement", "prefetch", "routing", "predictor", "trace", "tiers", "slo"}
+    assert set(place[0].values) == groups | {"seed", "train_seed"}
     assert study.remarks == (NO_DATA,)
 
 

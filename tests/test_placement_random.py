@@ -158,7 +158,7 @@ def all_rules(draw: Any) -> Placement:
         lower_write_policy=lower,
         lower_write_threshold=draw(threshold) if lower == "write_through_selective" else None,
         writes_output=draw(flag),
-        lower_order=draw(st.sampled_from(["root_first", "leaf_first"])),
+        lower_order=draw(st.sampled_from(["root_first", "leaf_first", "leaf_first_once_hit"])),
         keeps_on_the_way=inclusive and draw(flag),
         hits_count_below=inclusive and draw(flag),
         spares_hbm=inclusive and draw(flag),

@@ -104,7 +104,7 @@ def test_decisions_are_those_of_the_plain_rules(name, pools, drain, monkeypatch)
 
 def make_dispatch(requests, **changes):
     given = scenario(requests, **changes)
-    engines = Engines(given, make_stays(given, successors(given.trace)), coupled=False)
+    engines = Engines(given, make_stays(given, successors(given.trace)), is_closed_loop=False)
     return Dispatch(given, engines), engines
 
 
