@@ -275,11 +275,9 @@ def hard(**changes: Any) -> Scenario:
     return scenario(requests, **changes)
 
 
-@pytest.mark.parametrize("policy", [{}, THROUGH, {**THROUGH, "spares_hbm": True}])
-def test_without_hbm_nothing_is_served_and_all_are_told_why(policy: dict[str, Any]) -> None:
-    output = simulate(hard(hbm=0, dram=50, placement=rules(**policy)))
-    assert set(output.reject_reason.tolist()) == {"exceeds_kv_capacity"}
-    assert np.isnan(output.last_token_s).all()
+def test_an_instance_without_hbm_is_refused() -> None:
+    with pytest.raises(InputError, match="kv_capacity_tokens of instance 0: given 0, expected above 0"):
+        simulate(hard(hbm=0, dram=50, placement=rules(**THROUGH)))
 
 
 def test_a_request_larger_than_hbm_is_rejected_however_much_lies_below() -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from numba import njit
 
-from pipeline.placement.lower import write_listed
 from pipeline.placement.stack import can_hold
 from pipeline.predictor.step_time import (
     cell,
@@ -38,7 +37,7 @@ from pipeline.serving.state import (
     scheduled,
 )
 from pipeline.serving.step import check_duration, count_steps
-from pipeline.serving.transfers import dma_share, may_start_s, slowed_s, streamed_s
+from pipeline.serving.transfers import dma_share, may_start_s, slowed_s, streamed_s, write_computed
 
 FAR = 2**31 - 1
 QUIET = 1 - 1e-9
@@ -80,7 +79,7 @@ def coast(x: Machine, limit_s: float) -> bool:
             observe(engine, engine.clock_s, engine.values[KV_BLOCKS])
         if may_start_s(x, engine.clock_s) > engine.clock_s:
             break
-        write_listed(x.stack, x.tiers, engine.clock_s)
+        write_computed(x, engine.clock_s)
         if engine.run_done == engine.run_due:
             goes_on, engine.run_due = _take_blocks(x, engine.run_done, engine.clock_s)
             if not goes_on:

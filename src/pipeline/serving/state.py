@@ -2,7 +2,7 @@
 
 A *row* is one stay of a request at an engine: a request has one, or, where prefill and decode are split, two (row r of
 n at the prefill instance, row n + r at the decode instance). Rows are records of one array; an engine is a record with
-arrays of its own (see records.py). Times are simulated seconds, NaN until they are known.
+arrays of its own (see records.py, rows.py). Times are simulated seconds, NaN until they are known.
 """
 
 from __future__ import annotations
@@ -16,77 +16,50 @@ from numpy.typing import NDArray
 
 from pipeline.placement.state import Stack, StackTiers
 from pipeline.records import ints_at, make_header, make_record, record_at, view_float_table, view_ints
-from pipeline.values import TIERS
+from pipeline.serving.rows import (
+    ABSENT,
+    DONE,
+    HELD,
+    LOADING,
+    NONE,
+    READY,
+    ROW,
+    RUNNING,
+    WAITING,
+    Row,
+    Rows,
+    int64,
+    make_rows,
+    row_at,
+)
+
+__all__ = [
+    "ABSENT",
+    "DONE",
+    "HELD",
+    "LOADING",
+    "NONE",
+    "READY",
+    "ROW",
+    "RUNNING",
+    "WAITING",
+    "Row",
+    "Rows",
+    "int64",
+    "make_rows",
+    "row_at",
+]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
-Row = Any
-Rows = Any
 Engine = Any
 
-NONE = -1
-int64: Any = np.int64
-# As int64: a literal would have every function that it is passed to compiled once more.
-WAITING, READY, LOADING, RUNNING, HELD, DONE, ABSENT = map(int64, range(7))
-"""Where a row stands. The first three are queues; HELD: done, but its blocks are still needed; ABSENT: not come yet."""
 QUEUES = 3
 FIRST_TOKEN, COMPLETED, HANDOFF = map(int64, range(3))
 """What the log tells of."""
 QUEUED, IN_BATCH, KV_BLOCKS, TOKENS = range(4)
 """What is observed of an engine: waiting requests, running requests, blocks in use; tokens put out."""
 STATES = 3
-
-_TIERS = (len(TIERS),)
-ROW = np.dtype(
-    [
-        # Given. output_tokens: at which the stay ends; chain_start, chain_blocks: the request's full blocks in the
-        # trace's block ids (0 blocks without a prefix cache); awaited: others wait for its end; keeps: its blocks stay
-        # pinned after its end, until they are let go; remote_tokens: KV that another instance holds for it; rank: the
-        # lower, the sooner it is admitted, among equals by arrival_s. is_prefetch: no request, but what to fetch.
-        ("input_tokens", np.int64),
-        ("output_tokens", np.int64),
-        ("chain_start", np.int64),
-        ("chain_blocks", np.int64),
-        ("awaited", np.int64),
-        ("keeps", np.int64),
-        ("remote_tokens", np.int64),
-        ("rank", np.float64),
-        ("arrival_s", np.float64),
-        ("is_prefetch", np.bool_),
-        # When the engine took it from its input: the first boundary between steps from its arrival on.
-        ("taken_s", np.float64),
-        # Progress. computed_tokens have KV; cached_blocks: pinned blocks of its chain; ahead_start, ahead_blocks:
-        # pinned ones further on, behind some that it computes; handoff_blocks: on their way from another instance;
-        # load_end, next_load: by source tier, where its load ends in the work of the stream, and who waits for that
-        # stream next; loads_left: of its own, by stream; waits_for: another row that loads blocks of its;
-        # awaited_loads: its own, all together, and that of others, while under way; next_row: in a queue.
-        ("status", np.int64),
-        ("computed_tokens", np.int64),
-        ("generated_tokens", np.int64),
-        ("cached_blocks", np.int64),
-        ("private_blocks", np.int64),
-        ("ahead_start", np.int64),
-        ("ahead_blocks", np.int64),
-        ("handoff_blocks", np.int64),
-        ("load_end", np.float64, _TIERS),
-        ("next_load", np.int64, _TIERS),
-        ("loads_left", np.int64),
-        ("waits_for", np.int64),
-        ("awaited_loads", np.int64),
-        ("next_row", np.int64),
-        # Told. scheduled_s: first scheduled or first loading; loading_s: time spent loading; max_gap_s: between two
-        # tokens, preemptions included; hit_tokens by tier, when first admitted.
-        ("hit_tokens", np.int64, _TIERS),
-        ("preemption_count", np.int64),
-        ("scheduled_s", np.float64),
-        ("load_start_s", np.float64),
-        ("loading_s", np.float64),
-        ("first_token_s", np.float64),
-        ("last_token_s", np.float64),
-        ("max_gap_s", np.float64),
-    ],
-    align=True,
-)
 
 _ENGINE: list[tuple[Any, ...]] = [
     # Limits. max_idle_steps: more steps than that without completing a request are an error; poll_s: between two
@@ -115,7 +88,8 @@ _ENGINE: list[tuple[Any, ...]] = [
     # Queues and batch. clock_s: start of the next step, inf while there is nothing to do; decoding: every running row
     # has put out a token and lacks the next; blocked: the head of the queue did not fit, and nothing has changed since;
     # planned: `scheduled` already holds the next step; coasting: in a run of steps that only decode, see below; until
-    # quiet_s at least nothing comes of it but more tokens for the same requests; handoff_count: begun.
+    # quiet_s at least nothing comes of it but more tokens for the same requests; written_s: when what was computed was
+    # last written; handoff_count: begun.
     ("clock_s", np.float64),
     ("head", np.int64, (QUEUES,)),
     ("tail", np.int64, (QUEUES,)),
@@ -126,6 +100,7 @@ _ENGINE: list[tuple[Any, ...]] = [
     ("planned", np.bool_),
     ("coasting", np.bool_),
     ("quiet_s", np.float64),
+    ("written_s", np.float64),
     ("handoff_count", np.int64),
     ("idle_steps", np.int64),
     # Totals. outside_s: the part of step_s that lies outside the profiled range.
@@ -181,17 +156,6 @@ class Machine(NamedTuple):
     table: Any
 
 
-def make_rows(count: int) -> Rows:
-    """Make `count` rows that have not come yet."""
-    rows = np.zeros(count, ROW).view(np.recarray)
-    rows.status = ABSENT
-    rows.waits_for = NONE
-    rows.next_row = NONE
-    for name in ("taken_s", "scheduled_s", "load_start_s", "first_token_s", "last_token_s"):
-        rows[name] = np.nan
-    return rows
-
-
 def make_engine(
     number: int, max_running: int, max_batched_tokens: int, block_tokens: int, loader_blocks: int, bins: int
 ) -> Engine:
@@ -217,6 +181,7 @@ def make_engine(
     engine.block_tokens = block_tokens
     engine.attended_ratio = 1.0
     engine.clock_s = np.inf
+    engine.written_s = -np.inf
     engine.head[:] = NONE
     engine.tail[:] = NONE
     return engine
@@ -237,15 +202,8 @@ def log_memory(row_count: int) -> tuple[NDArray[Any], NDArray[Any], Ints]:
 
 
 ENGINE_TYPE = typeof(make_engine(0, 1, 1, 1, 0, 2))
-_row: Any = record_at(ROW)
 _entry: Any = record_at(ENTRY)
-ROW_BYTES, ENTRY_BYTES = ROW.itemsize, ENTRY.itemsize
-
-
-@njit(cache=True)
-def row_at(rows: int, row: int) -> Row:
-    """Find a row by its number, from the address of the first."""
-    return _row(rows + row * ROW_BYTES)
+ENTRY_BYTES = ENTRY.itemsize
 
 
 @njit(cache=True)

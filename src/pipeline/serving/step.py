@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from pipeline.placement.lower import write_listed
 from pipeline.predictor.step_time import look_up_step
 from pipeline.serving.blocks import charge_moves, give_back, known_tokens, used_blocks
 from pipeline.serving.observe import observe
@@ -24,7 +23,7 @@ from pipeline.serving.state import (
     scheduled,
     write_log,
 )
-from pipeline.serving.transfers import dma_share, slowed_s, streamed_s
+from pipeline.serving.transfers import dma_share, slowed_s, streamed_s, write_computed
 
 ZERO, ONE = int64(0), int64(1)
 
@@ -42,7 +41,7 @@ def step(x: Machine) -> float:
     handoffs = engine.handoff_count
     if engine.plans_ahead:
         _release_ended(x, now_s)
-    write_listed(x.stack, x.tiers, now_s)
+    write_computed(x, now_s)
     busy = engine.planned or schedule(x, now_s)
     if not engine.planned:  # else what moves now moves for the next plan
         charge_moves(x, now_s)

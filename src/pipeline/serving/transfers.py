@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from pipeline.placement.lower import write_listed
 from pipeline.placement.state import DRAM, HBM, REMOTE
 from pipeline.serving.link import first_stream, free_from_s, pair_of, send, waiting_rows
 from pipeline.serving.network import SLACK, arrival_s, bytes_per_s, has_arrived, settle, wait_for
@@ -59,6 +60,14 @@ def next_arrived(x: Machine, now_s: float) -> int:
             if job.loads_left == 0:
                 return int(row)
     return NONE
+
+
+@njit(cache=True)
+def write_computed(x: Machine, now_s: float) -> None:
+    """Write what is listed to be written, once a step: what a step that starts now lists is computed at its end."""
+    if x.engine.written_s < now_s:
+        x.engine.written_s = now_s
+        write_listed(x.stack, x.tiers, now_s)
 
 
 @njit(cache=True)
