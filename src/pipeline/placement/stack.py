@@ -52,6 +52,8 @@ def can_hold(stack: Stack, tiers: StackTiers, blocks_needed: int) -> bool:
 @njit(cache=True)
 def account(tiers: StackTiers, time_s: float) -> None:
     """Bring the integrals of used blocks up to `time_s`; call it before `free_private` if time has moved."""
+    if time_s <= tiers.tiers[HBM].last_s:
+        return
     for k in range(REMOTE + 1):
         tier = tiers.tiers[k]
         elapsed_s = time_s - tier.last_s
