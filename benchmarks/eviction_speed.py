@@ -35,7 +35,7 @@ from pipeline.eviction.facts import make_facts  # noqa: E402
 from pipeline.eviction.replay import misses  # noqa: E402
 from pipeline.placement.base import Placement  # noqa: E402
 from pipeline.placement.replay import misses as chain_misses  # noqa: E402
-from pipeline.placement.stack import make_stack  # noqa: E402
+from pipeline.placement.state import make_stack  # noqa: E402
 from pipeline.spec import build  # noqa: E402
 
 REPEATS, TRIES = (1, 4, 16), 3

@@ -82,7 +82,7 @@ def choose_us(name: str, instance_count: int, has_prefixes: bool) -> float:
     trace = make_requests(instance_count, has_prefixes)
     router = option("routing", name, Router)
     case = scenario(trace, hbm=2000, cluster=mixed(instance_count), router=router)
-    engines = Engines(case, make_stays(case, successors(trace)), coupled=False)
+    engines = Engines(case, make_stays(case, successors(trace)), is_closed_loop=False)
     dispatch, arrival_s = Dispatch(case, engines), trace.arrival_s.tolist()
 
     def come_back(chunk: Iterable[int]) -> None:

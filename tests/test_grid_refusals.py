@@ -27,7 +27,10 @@ def _refused(conf: Conf, study: str, *settings: str) -> str:
     return str(caught.value)
 
 
-GROUPS = "claims, eviction, fidelity, placement, predictor, prefetch, price, report_slo, routing, slo, tiers, trace, seed, train_seed, most_cells"
+GROUPS = (
+    "claims, eviction, fidelity, placement, predictor, prefetch, price, report_slo, routing, slo, tiers, trace, seed, "
+    "train_seed, most_cells"
+)
 
 
 @pytest.mark.parametrize(
