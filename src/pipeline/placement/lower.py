@@ -65,6 +65,9 @@ def put(stack: Stack, tiers: StackTiers, block: int, source: int, target: int, c
     where it is a copy: a frame per tier says what is being put there (recursion and compiled code on disk do not go
     together).
     """
+    if stack.puts_one:
+        _put_one(stack, tiers, block, source, target, cause, time_s)
+        return
     top = target
     frame = _begin(stack, tiers, block, source, target, cause, time_s)
     while True:
@@ -89,6 +92,26 @@ def put(stack: Stack, tiers: StackTiers, block: int, source: int, target: int, c
             return
         target = frame.source
         frame = stack.frames[target]
+
+
+@njit(cache=True)
+def _put_one(stack: Stack, tiers: StackTiers, block: int, source: int, target: int, cause: int, time_s: float) -> None:
+    """As `put`, where nothing is copied on, and a tier evicts one block for one."""
+    while True:
+        if cause != PASSING and _is_behind(stack, source, target, time_s):
+            stack.dropped_blocks[target] += 1
+            return
+        tier = tiers.tiers[target]
+        victim = int64(NONE)
+        if tier.used_blocks >= tier.evict_at_blocks:
+            victim = _evict(stack, tiers, target, time_s)
+        _enter(stack, tiers, block, source, target, cause, time_s)
+        below = stack.below[target]
+        if NONE in (victim, below) or stack.lower_write_policy != WRITE_BACK:
+            return
+        if tiers_of(stack, victim) & LOWER:
+            return
+        block, source, target, cause = victim, target, below, DEMOTE
 
 
 @njit(cache=True)

@@ -81,7 +81,10 @@ _STACK: list[tuple[Any, ...]] = [
     *((name, np.int64) for name in ("write_policy", "lower_write_policy", "load_rule", "write_threshold")),
     ("lower_write_threshold", np.int64),
     *((name, np.bool_) for name in ("inclusive", "keeps_on_the_way", "writes_output", "hits_count_below")),
-    *((name, np.bool_) for name in ("leaf_first", "hits_leaf_first", "spares_hbm", "waits", "times_writes")),
+    *(
+        (name, np.bool_)
+        for name in ("leaf_first", "hits_leaf_first", "spares_hbm", "waits", "times_writes", "puts_one")
+    ),
     ("hbm_keeps_unused", np.bool_),
     *((name, np.int64) for name in ("least_load_tokens", "first_write", "last_write")),
     *((name, np.float64) for name in ("write_buffer_s", "delay_weight", "deadline_s")),
@@ -173,6 +176,7 @@ def make_stack(
     stack.write_policy, stack.lower_write_policy = policy, lower_policy
     _set_rules(stack, placement)
     stack.below[:] = _below(capacity, policy)
+    stack.puts_one = lower_policy < WRITE_THROUGH and all(tier.evict_blocks == 1 for tier in tiers[DRAM:])
     return stack, StackTiers(tuple(tiers), tuple(states), eviction.functions())  # type: ignore[arg-type]
 
 
