@@ -96,22 +96,29 @@ def put(stack: Stack, tiers: StackTiers, block: int, source: int, target: int, c
 
 @njit(cache=True)
 def _put_one(stack: Stack, tiers: StackTiers, block: int, source: int, target: int, cause: int, time_s: float) -> None:
-    """As `put`, where nothing is copied on, and a tier evicts one block for one."""
+    """As `put`, where nothing is copied on, and a tier evicts one block for one: down to the last victim, and back."""
+    top = target
     while True:
+        frame = stack.frames[target]
+        frame.block, frame.source, frame.cause = block, source, cause
         if cause != PASSING and _is_behind(stack, source, target, time_s):
             stack.dropped_blocks[target] += 1
-            return
-        tier = tiers.tiers[target]
-        victim = int64(NONE)
-        if tier.used_blocks >= tier.evict_at_blocks:
+            if target == top:
+                return
+            target = source
+            break
+        below, victim = stack.below[target], int64(NONE)
+        if tiers.tiers[target].used_blocks >= tiers.tiers[target].evict_at_blocks:
             victim = _evict(stack, tiers, target, time_s)
-        _enter(stack, tiers, block, source, target, cause, time_s)
-        below = stack.below[target]
-        if NONE in (victim, below) or stack.lower_write_policy != WRITE_BACK:
-            return
-        if tiers_of(stack, victim) & LOWER:
-            return
+        if NONE in (victim, below) or stack.lower_write_policy != WRITE_BACK or tiers_of(stack, victim) & LOWER:
+            break
         block, source, target, cause = victim, target, below, DEMOTE
+    while True:
+        frame = stack.frames[target]
+        _enter(stack, tiers, frame.block, frame.source, target, frame.cause, time_s)
+        if target == top:
+            return
+        target = frame.source
 
 
 @njit(cache=True)
