@@ -85,11 +85,8 @@ def coast(x: Machine, limit_s: float) -> bool:
             if not goes_on:
                 break
             observe(engine, engine.clock_s, used_blocks(x.stack))
-        share = dma_share(x, engine.clock_s)
-        charge_moves(x, engine.clock_s)
-        if not engine.plans_ahead:
-            share = dma_share(x, engine.clock_s)
-        last, stop_s = _until(x, limit_s)
+        share, changes = _charge(x)
+        last, stop_s = _until(x, limit_s, changes)
         if is_joint(x.table):
             _decode_jointly(x, last, stop_s, share)
         else:
@@ -103,16 +100,30 @@ def coast(x: Machine, limit_s: float) -> bool:
 
 
 @njit(cache=True)
-def _until(x: Machine, limit_s: float) -> tuple[int, float]:
+def _charge(x: Machine) -> tuple[float, bool]:
+    """Charge what moves; return the share of HBM's bandwidth that transfers take, and whether it is another next step.
+
+    With async scheduling it is: what moves for the next plan slows down the next step, not the one that has begun.
+    """
+    share, moves = dma_share(x, x.engine.clock_s), x.stack.pending_count > 0
+    charge_moves(x, x.engine.clock_s)
+    if x.engine.plans_ahead:
+        return share, moves
+    return dma_share(x, x.engine.clock_s), False
+
+
+@njit(cache=True)
+def _until(x: Machine, limit_s: float, changes: bool) -> tuple[int, float]:
     """Up to which step, and until when, steps may be done in one go.
 
-    One at a time while blocks wait to be written at its end, or writes are so far behind that the next must wait.
+    One at a time where the next takes another time, while blocks wait to be written at its end, or where writes are so
+    far behind that the next must wait.
     """
     engine = x.engine
     last, stop_s = min(engine.run_steps, engine.run_due), min(limit_s, engine.bin_end_s)
     if x.network.active_count > 0:
         stop_s = min(stop_s, x.network.change_s)
-    if x.stack.first_write != NONE or may_start_s(x, engine.clock_s) > engine.clock_s:
+    if changes or x.stack.first_write != NONE or may_start_s(x, engine.clock_s) > engine.clock_s:
         last = min(last, engine.run_done + 1)
     return last, stop_s
 
